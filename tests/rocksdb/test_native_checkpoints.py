@@ -4,6 +4,7 @@ import datetime
 import os
 import re
 import struct
+import sys
 import threading
 from decimal import Decimal
 from pathlib import Path
@@ -33,6 +34,7 @@ from pyflinkstate.backends.rocksdb.entry_forms import TypeForm
 from pyflinkstate.backends.types import dump_pickle, has_pickles
 from pyflinkstate.errors import (
     CheckpointStorageError,
+    ConfigurationError,
     CorruptCheckpointError,
     PickledStateError,
     SnapshotCancelledError,
@@ -408,3 +410,12 @@ def test_the_async_part_may_run_on_another_thread(place):
     fill(backend, range(KEYS), 3)
     thread.join(60)
     assert contents(place.restored([task.result()])) == expected
+
+
+def test_a_heap_backend_without_rocksdict_says_what_to_install(place, monkeypatch):
+    backend = place.backend()
+    fill(backend)
+    handle = native(backend, place.streams(1))
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'pyflinkstate\[rocksdb\]'"):
+        place.restored([handle], on_heap)

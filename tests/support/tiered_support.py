@@ -62,12 +62,12 @@ def _evicting():
 def evicting_backend(key_type, own, max_parallelism, clock, objects_bytes=0, has_own_store=IS_NATIVE):
     """Return an empty backend that keeps next to nothing in memory.
 
-    A store of its own, which native snapshots need, is closed with the last reference to the backend.
+    The folder of a store of its own, which native snapshots need, goes when nobody refers to the store.
     """
     from pyflinkstate.backends.rocksdb.cold_store import ColdStore
 
     store = ColdStore(None, 1 << 20) if has_own_store else cold_store()
     made = _evicting()(key_type, own, max_parallelism, clock=clock, store=store, objects_bytes=objects_bytes)
     if has_own_store:
-        weakref.finalize(made, store.close)
+        weakref.finalize(store, store._folder.delete)
     return made

@@ -289,8 +289,8 @@ def check_installed() -> None:
         import rocksdict  # noqa: F401 - RocksDB itself, in a wheel
     except ImportError as error:
         raise ConfigurationError(
-            "EmbeddedRocksDBStateBackend needs the package rocksdict: pip install 'pyflinkstate[rocksdb]', "
-            "in the environment of the driver and of the workers",
+            "EmbeddedRocksDBStateBackend and its checkpoints need the package rocksdict: "
+            "pip install 'pyflinkstate[rocksdb]', in the environment of the driver and of the workers",
             package="rocksdict",
         ) from error
 
