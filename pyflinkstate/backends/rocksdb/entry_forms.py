@@ -60,7 +60,7 @@ def _is_known(of: TypeInformation, parts: list[bool]) -> bool:
 
 
 def _closed(value: object) -> bytes:
-    return value.data if type(value) is Enclosed else dump_pickle(value)
+    return value.data if isinstance(value, Enclosed) else dump_pickle(value)
 
 
 class EntryForms:
