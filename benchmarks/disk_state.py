@@ -66,7 +66,7 @@ def key_numbers(entries: int, distribution: str, seed: int = 5) -> Iterator[np.n
             yield shuffled[np.minimum(ranks, entries - 1)]
 
 
-def backend_of(kind: str, memory_mb: int) -> Any:
+def backend_of(kind: str, memory_mb: int, *directories: str) -> Any:
     """Return an empty backend of all key groups."""
     from heap_state import new_backend
 
@@ -76,7 +76,7 @@ def backend_of(kind: str, memory_mb: int) -> Any:
     from pyflinkstate.backends.keys import KeyGroupRange
     from pyflinkstate.backends.rocksdb import RocksDBStateBackend
 
-    made = RocksDBStateBackend(memory_bytes=memory_mb << 20)
+    made = RocksDBStateBackend(directories=directories, memory_bytes=memory_mb << 20)
     own = KeyGroupRange(0, KEY_GROUPS - 1)
     return made.create_keyed_state_backend(Types.STRING(), own, KEY_GROUPS, lambda: 0)
 
@@ -92,11 +92,15 @@ def value_of(number: int) -> str:
 class Slot:
     """A backend with a state, and the loop over the records of a frame."""
 
-    def __init__(self, kind: str, entries: int, memory_mb: int) -> None:
+    def __init__(
+        self, kind: str, entries: int, memory_mb: int, directory: str = "", restore: Any = None
+    ) -> None:
         from pyflinkstate import Types, ValueStateDescriptor
         from pyflinkstate.backends.heap import RecordLoop
 
-        self.backend = backend_of(kind, memory_mb)
+        self.backend = backend_of(kind, memory_mb, *([directory] if directory else []))
+        if restore is not None:
+            restore(self.backend)
         self.entries = entries
         self.state = self.backend.get_partitioned_state(ValueStateDescriptor("value", Types.STRING()))
         self.loop = RecordLoop(self.backend.key_context)

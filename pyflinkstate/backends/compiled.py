@@ -22,6 +22,7 @@ COMPILED_MODULES = (
     "heap.timer_service",
     "rocksdb.cold_bytes",
     "rocksdb.cold_entries",
+    "rocksdb.entry_forms",
     "rocksdb.tiered_state_map",
     "ttl.rules",
     "ttl.states",

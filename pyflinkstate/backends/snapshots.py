@@ -211,11 +211,13 @@ class OperatorSnapshotFutures:
 
     def _discard(self) -> None:
         for task in self._tasks():
-            if task.handle is not None:
+            handle = task.handle
+            if handle is not None:
                 own = self.keyed_streams if task is self.managed_keyed else None
-                streams = own or self.streams
-                with contextlib.suppress(CheckpointError):
-                    streams.discard(task.handle.stream)
+                is_keyed = isinstance(handle, KeyGroupsStateHandle)
+                for stream in handle.files() if is_keyed else [handle.stream]:
+                    with contextlib.suppress(CheckpointError):
+                        (own or self.streams).discard(stream)
 
     def _tasks(self) -> tuple[SnapshotTask[Any], ...]:
         return self.managed_keyed, self.raw_keyed, self.managed_operator, self.raw_operator

@@ -256,6 +256,7 @@ def state_sizes(states: Iterable[tuple[str, OperatorSubtaskState]]) -> JsonObjec
 def _sections(state: OperatorSubtaskState) -> Iterator[tuple[str, int | None, int]]:
     """Yield the name, the key group (if any) and the bytes of all that a subtask has stored."""
     for handle in _keyed_handles(state):
+        yield from () if handle.native is None else handle.native.sizes()
         for name, sections in handle.sections.items():
             for group, section in sections.items():
                 yield name, group, section.length

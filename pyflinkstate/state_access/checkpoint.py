@@ -30,6 +30,7 @@ from pyflinkstate.backends.format import (
     is_job_id,
     read_section,
 )
+from pyflinkstate.backends.rocksdb import native_chunks
 from pyflinkstate.backends.types import RegisteredQueueMeta, RegisteredStateMeta, StateMeta, unsealed
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import (
@@ -117,6 +118,10 @@ class CountingReader:
     def describe(self, handle: StreamStateHandle) -> str:
         """Return the name of the file for messages."""
         return self.inner.describe(handle)
+
+    def local_path(self, handle: StreamStateHandle) -> str | None:
+        """Return the path of the file if there is one; what is read of it there is not counted."""
+        return self.inner.local_path(handle)
 
 
 def _summary(metadata: CheckpointMetadata) -> str:
@@ -393,6 +398,8 @@ def _unknown_state(uid: str, kind: str, name: str | None, known: list[str]) -> U
 def _keyed_info(state: KeyedState, meta: StateMeta) -> StateInfo:
     sections = [file.handle.sections.get(meta.name, {}) for file in state.files]
     size = sum(section.length for groups in sections for section in groups.values())
+    natives = [native for file in state.files if (native := file.handle.native) is not None]
+    size += sum(part for native in natives for name, _, part in native.sizes() if name == meta.name)
     space = str(meta.namespace_type) if meta.is_namespaced else None
     key_type = str(state.key_type)
     if isinstance(meta, RegisteredQueueMeta):
@@ -762,6 +769,9 @@ def _check_keyed(
     operator: OperatorState, handle: KeyGroupsStateHandle, reader: StateReader, problems: list[str]
 ) -> None:
     file = opened_file(operator, handle, reader)
+    for native in () if handle.native is None else handle.native.files:
+        with _noted(problems):
+            deque(native_chunks(native, reader), maxlen=0)
     for name, sections in handle.sections.items():
         with _noted(problems):
             meta = file.meta_of(name)

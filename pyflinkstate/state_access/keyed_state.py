@@ -43,6 +43,7 @@ from pyflinkstate.backends.format import (
     read_head,
     read_sections,
 )
+from pyflinkstate.backends.heap import to_batch
 from pyflinkstate.backends.keys import (
     KeyGroupRange,
     KeyHasher,
@@ -50,6 +51,7 @@ from pyflinkstate.backends.keys import (
     key_group_of_hash,
     key_group_range,
 )
+from pyflinkstate.backends.rocksdb import native_entries, native_state, native_store
 from pyflinkstate.backends.types import (
     RegisteredQueueMeta,
     RegisteredStateMeta,
@@ -465,11 +467,29 @@ class KeyedState:
     def _of_chain(
         self, chain: tuple[StateFile, ...], name: str, wanted: Collection[int] | None
     ) -> Iterator[Group]:
-        parts = [self._of_file(file, name, wanted) for file in chain]
+        parts = [part for file in chain for part in self._parts(file, name, wanted)]
         for key_group, pieces in groupby(heapq.merge(*parts, key=itemgetter(0)), itemgetter(0)):
             batch = self._newest(name, [piece for _, piece in pieces])
             if batch.num_rows:
                 yield key_group, batch
+
+    def _parts(
+        self, file: StateFile, name: str, wanted: Collection[int] | None
+    ) -> tuple[Iterator[Group], Iterator[Group]]:
+        """Return what a file has: the content of files of RocksDB, if any, and what comes over it."""
+        return self._of_native(file, name, wanted), self._of_file(file, name, wanted)
+
+    def _of_native(self, file: StateFile, name: str, wanted: Collection[int] | None) -> Iterator[Group]:
+        meta, native, key_type = file.meta_of(name), file.handle.native, sealed(file.head.key_type)
+        if native is None or not isinstance(meta, RegisteredStateMeta):
+            return
+        codec = StateCodec(key_type, meta)
+        groups = [group for group in file.handle.key_group_range if wanted is None or group in wanted]
+        with native_store(native, self.reader) as store:
+            state = native_state(native, name, file.what)
+            for entries in native_entries(store, (key_type, meta), state, groups):
+                if entries:
+                    yield entries.key_group, self._in_common_types(codec, to_batch(codec, entries))
 
     def _of_file(self, file: StateFile, name: str, wanted: Collection[int] | None) -> Iterator[Group]:
         meta = file.meta_of(name)
@@ -536,7 +556,8 @@ class KeyedState:
 
     def _spread_anew(self, name: str, wanted: Collection[int] | None) -> Iterator[Group]:
         """Yield the key groups to which keys belong now; the whole state is in memory meanwhile."""
-        written = (batch for file in self.files for _, batch in self._of_file(file, name, None))
+        parts = chain.from_iterable(self._parts(file, name, None) for file in self.files)
+        written = (batch for part in parts for _, batch in part)
         for key_group, pieces in self.keys.spread(written).items():
             if wanted is None or key_group in wanted:
                 batch = self._newest(name, pieces)

@@ -8,6 +8,7 @@ import pytest
 from backend_support import (
     PICKLED,
     MemoryReader,
+    MemoryStreams,
     Snapshot,
     chained,
     contents,
@@ -19,8 +20,9 @@ from tiers import cases
 from ttl_contract import with_ttl
 
 from pyflinkstate import ListStateDescriptor, Types, ValueStateDescriptor
-from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation
+from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.backends.keys import key_group_range
+from pyflinkstate.backends.rocksdb import KeyedRestoreOperation
 
 pytest.importorskip("rocksdict")
 
@@ -30,7 +32,7 @@ STEPS, OPERATIONS = 6, 150
 OBJECTS_BYTES = 8_000
 MAKERS = {
     "heap": lambda own, clock: HeapKeyedStateBackend(PICKLED, own, MAX_PARALLELISM, clock=clock),
-    "disk": lambda own, clock: evicting_backend(PICKLED, own, MAX_PARALLELISM, clock, OBJECTS_BYTES),
+    "disk": lambda own, clock: evicting_backend(PICKLED, own, MAX_PARALLELISM, clock, OBJECTS_BYTES, True),
 }
 #: Of all classes whose bytes differ from those of others that they equal.
 ODD_KEYS = [True, 2.0, 2.5, -0.0, (1, "a"), (True, "a"), b"k", ("x", ("y",)), 2**70]
@@ -69,7 +71,7 @@ class Job:
         self.backends = []
         for index in range(parallelism):
             backend = self.make(key_group_range(MAX_PARALLELISM, parallelism, index), self.clock)
-            HeapRestoreOperation(backend, MemoryReader()).restore(handles)
+            KeyedRestoreOperation(backend, MemoryReader()).restore(handles)
             if is_tracked:
                 backend.track_changes()
             for descriptor in descriptors().values():
@@ -128,17 +130,25 @@ def test_both_backends_answer_and_restore_alike(seed):
     written = [[None], [None]]
     for _ in range(STEPS):
         run(jobs, draw, clock)
+        is_base = draw.random() < 0.4
         snapshots = [
-            [snapshot_of(backend, base, is_tracked) for backend, base in zip(job.backends, of, strict=True)]
+            [
+                snapshot_of(backend, base, is_tracked, is_base)
+                for backend, base in zip(job.backends, of, strict=True)
+            ]
             for job, of in zip(jobs, written, strict=True)
         ]
         at_barrier = [deepcopy(contents(*job.backends)) for job in jobs]
         assert at_barrier[0] == at_barrier[1]
         run(jobs, draw, clock)  # what is written does not see it
         written = [
-            [on_top_of(base, snapshot.write(), is_tracked) for snapshot, base in zip(of, before, strict=True)]
+            [
+                on_top_of(base, write(), is_tracked and not is_base)
+                for write, base in zip(of, before, strict=True)
+            ]
             for of, before in zip(snapshots, written, strict=True)
         ]
+        assert all(handle.native for handle in written[1] if is_base and handle is not None)
         if draw.random() < 0.5:
             parallelism = draw.choice([1, 2, 3])
             handles = draw.sample(written, 2)  # each may be given what the other has written
@@ -158,10 +168,15 @@ def run(jobs, draw, clock):
         assert first == second
 
 
-def snapshot_of(backend, base, is_tracked):
-    """Take the synchronous part of a snapshot: of all state, or of what changed since the base."""
+def snapshot_of(backend, base, is_tracked, is_base):
+    """Take the synchronous part of a snapshot; return the other part.
+
+    It is of all state, native on disk or a savepoint, or of what changed since the base.
+    """
     changes = backend.take_changes() if is_tracked else None
-    return Snapshot.of(backend, None if base is None else changes)
+    if is_base:
+        return backend.base_snapshot(MemoryStreams(), "zstd", is_later=base is not None).finish
+    return Snapshot.of(backend, None if base is None else changes).write
 
 
 def on_top_of(base, handle, is_tracked):

@@ -62,7 +62,7 @@ def run(
 def test_kills_restores_and_changes_of_the_backend(spark: Any, tmp_path: Path) -> None:
     scratch, files = tmp_path / "scratch", []
     on_disk = EmbeddedRocksDBStateBackend(True)
-    after = {2: lambda: files.extend(scratch.glob("*/*.sst")), 3: kill_one(slot_pids)}
+    after = {2: lambda: files.extend(scratch.glob("*/db/*.sst")), 3: kill_one(slot_pids)}
     with pytest.raises(errors.JobFailedError):
         run(spark, tmp_path, on_disk, PaddedSum(fails_at=11_111), 2, after)
     assert files, "not all state is in memory"

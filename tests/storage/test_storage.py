@@ -267,7 +267,7 @@ def test_every_readable_version_has_a_golden_file() -> None:
 
 def test_this_release_writes_the_golden_bytes() -> None:
     assert METADATA[VERSION].encode() == GOLDEN[VERSION].read_bytes(), "a changed format needs a new version"
-    assert (MAGIC, VERSION) == (b"PFSCHKPT", 4)
+    assert (MAGIC, VERSION) == (b"PFSCHKPT", 5)
 
 
 @every_version

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 from slot_functions import Mean
-from tiered_support import ON_DISK, evicting_backend
+from tiered_support import IS_NATIVE, ON_DISK, evicting_backend
 
 from pyflinkstate import (
     AggregatingStateDescriptor,
@@ -30,9 +30,10 @@ from pyflinkstate.backends.format import (
     StateCodec,
     StateFileHead,
 )
-from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation, Timer
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
 from pyflinkstate.backends.heap.backend import HeapSnapshotResources, HeapSnapshotStrategy
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
+from pyflinkstate.backends.rocksdb import KeyedRestoreOperation
 from pyflinkstate.backends.types import VOID_NAMESPACE, type_from_json, type_to_json
 from pyflinkstate.errors import CheckpointStorageError, CorruptCheckpointError
 
@@ -74,6 +75,13 @@ class MemoryStreams:
     fail_at_close: bool = False
     on_write: Callable[[], None] = lambda: None
     created: list[MemoryStream] = attrs.field(factory=list)
+    discarded: list[ByteStreamStateHandle] = attrs.field(factory=list)
+
+    def describe(self, handle: ByteStreamStateHandle) -> str:
+        return "chk-2/memory"
+
+    def discard(self, handle: ByteStreamStateHandle) -> None:
+        self.discarded.append(handle)
 
     def create(self) -> MemoryStream:
         if self.fail_at_create:
@@ -93,6 +101,9 @@ class MemoryReader:
 
     def describe(self, handle: ByteStreamStateHandle) -> str:
         return "chk-1/memory"
+
+    def local_path(self, handle: ByteStreamStateHandle) -> None:
+        """There are no files."""
 
 
 def at_zero() -> int:
@@ -137,6 +148,8 @@ def take_snapshot(
     backend: HeapKeyedStateBackend, *, compression: str | None = "zstd"
 ) -> KeyGroupsStateHandle | None:
     """Both parts of a snapshot; None where no state is registered."""
+    if IS_NATIVE:
+        return backend.base_snapshot(MemoryStreams(), compression, is_later=False).finish()
     return write(backend, prepare(backend), compression=compression)
 
 
@@ -151,7 +164,7 @@ def restore(
 ) -> HeapKeyedStateBackend:
     """Return a new backend with what ``handles`` hold of its key groups."""
     backend = make_backend(key_type, own, max_parallelism, async_snapshots=async_snapshots, clock=clock)
-    HeapRestoreOperation(backend, MemoryReader()).restore(handles)
+    KeyedRestoreOperation(backend, MemoryReader()).restore(handles)
     return backend
 
 

@@ -16,6 +16,9 @@ from pyflinkstate.backends.format import (
     ByteStreamStateHandle,
     FileStateHandle,
     KeyGroupsStateHandle,
+    NativeBase,
+    NativeFile,
+    NativeState,
     OperatorStateEntry,
     OperatorStateHandle,
     OperatorSubtaskState,
@@ -27,7 +30,7 @@ from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import OperatorStateMode
 
 FOLDER = Path(__file__).parents[1] / "storage" / "golden"
-GOLDEN = {version: FOLDER / f"metadata_v{version}" for version in (1, 2, 3, 4)}
+GOLDEN = {version: FOLDER / f"metadata_v{version}" for version in (1, 2, 3, 4, 5)}
 
 #: All of these were written when a handle did not say by which hash its keys are placed.
 KeyedHandle = partial(KeyGroupsStateHandle, key_hash_version=FIRST_KEY_HASH)
@@ -124,7 +127,21 @@ V3 = attrs.evolve(
 #: Event time is known, of an assigner and of an operator.
 V4 = attrs.evolve(V3, watermarks={"watermarks-1": 1_700_000_000_122, "spend": -1})
 
-METADATA = {1: V1, 2: V2, 3: V3, 4: V4}
+#: A chain whose base is files of RocksDB, one of which an earlier checkpoint has written.
+NATIVE = NativeBase(
+    (
+        NativeFile("000012.sst", OLDER, 4_294_967_295),
+        NativeFile("CURRENT", ByteStreamStateHandle(b"MANIFEST-000005\n"), 1),
+        NativeFile("MANIFEST-000005", NEWER, 0),
+    ),
+    {"total": NativeState(1, {0: 2**40, 63: 1}), "läufe": NativeState(4_294_967_295, {})},
+)
+V5 = attrs.evolve(
+    V4,
+    operators=(OperatorState("spend", 1, 128, (OperatorSubtaskState(attrs.evolve(CHAIN, native=NATIVE)),)),),
+)
+
+METADATA = {1: V1, 2: V2, 3: V3, 4: V4, 5: V5}
 
 if __name__ == "__main__":
     GOLDEN[VERSION].write_bytes(METADATA[VERSION].encode())

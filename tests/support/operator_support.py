@@ -80,6 +80,9 @@ class HookedStreams:
     def create(self) -> _HookedStream:
         return _HookedStream(self, self.inner.create())
 
+    def describe(self, handle: Any) -> str:
+        return self.inner.describe(handle)
+
     def discard(self, handle: Any) -> None:
         self.inner.discard(handle)
 

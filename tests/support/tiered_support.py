@@ -1,17 +1,21 @@
 """What tests of the backend on disk share: one store for all, maps and backends whose state goes to disk.
 
 With the environment variable ``PYFLINKSTATE_TEST_BACKEND=rocksdb``, the tests of the heap backend use such a
-backend instead (``make full-on-disk``).
+backend instead, and with ``native`` its native snapshots too (``make full-on-disk``).
 """
 
 import atexit
 import os
+import weakref
 from copy import deepcopy
 from functools import cache
 from importlib.util import find_spec
 
+from pyflinkstate import Types
+
 HAS_ROCKSDB = find_spec("rocksdict") is not None
-ON_DISK = os.environ.get("PYFLINKSTATE_TEST_BACKEND") == "rocksdb"
+IS_NATIVE = os.environ.get("PYFLINKSTATE_TEST_BACKEND") == "native"
+ON_DISK = IS_NATIVE or os.environ.get("PYFLINKSTATE_TEST_BACKEND") == "rocksdb"
 
 
 @cache
@@ -27,10 +31,13 @@ def cold_store():
 def tiered_map(copy_value=deepcopy, *table):
     """Return an empty tiered map; ``table`` are the arguments for its buckets."""
     from pyflinkstate.backends.rocksdb.cold_entries import ColdEntries, EntrySizes
+    from pyflinkstate.backends.rocksdb.entry_forms import EntryForms, TypeForm
     from pyflinkstate.backends.rocksdb.tiered_state_map import TieredStateMap
 
-    store = cold_store()
-    return TieredStateMap(copy_value, ColdEntries(store, store.new_state_id(), 7, EntrySizes("s")), *table)
+    store, pickled = cold_store(), TypeForm(Types.PICKLED_BYTE_ARRAY())
+    forms = EntryForms(pickled, pickled)
+    cold = ColdEntries(store, store.new_state_id(), 7, EntrySizes("s"), forms)
+    return TieredStateMap(copy_value, cold, *table)
 
 
 @cache
@@ -52,8 +59,15 @@ def _evicting():
     return EvictingBackend
 
 
-def evicting_backend(key_type, own, max_parallelism, clock, objects_bytes=0):
-    """Return an empty backend that keeps next to nothing in memory."""
-    return _evicting()(
-        key_type, own, max_parallelism, clock=clock, store=cold_store(), objects_bytes=objects_bytes
-    )
+def evicting_backend(key_type, own, max_parallelism, clock, objects_bytes=0, has_own_store=IS_NATIVE):
+    """Return an empty backend that keeps next to nothing in memory.
+
+    The folder of a store of its own, which native snapshots need, goes when nobody refers to the store.
+    """
+    from pyflinkstate.backends.rocksdb.cold_store import ColdStore
+
+    store = ColdStore(None, 1 << 20) if has_own_store else cold_store()
+    made = _evicting()(key_type, own, max_parallelism, clock=clock, store=store, objects_bytes=objects_bytes)
+    if has_own_store:
+        weakref.finalize(store, store._folder.delete)
+    return made

@@ -50,6 +50,55 @@ class Section:
     checksum: int
 
 
+#: The version of the keys and values in files of RocksDB.
+NATIVE_VERSION = 1
+
+
+@attrs.frozen
+class NativeFile:
+    """A file of the RocksDB of a subtask.
+
+    Attributes:
+        name: its name there.
+        stream: where it is in the checkpoint.
+        checksum: the CRC-32 of its bytes.
+    """
+
+    name: str
+    stream: StreamStateHandle
+    checksum: int
+
+
+@attrs.frozen
+class NativeState:
+    """Where a state is in a RocksDB.
+
+    Attributes:
+        state_id: the number with which its keys begin.
+        entries: the number of entries of each key group, with what is written beside the RocksDB.
+    """
+
+    state_id: int
+    entries: dict[int, int]
+
+
+@attrs.frozen
+class NativeBase:
+    """The files of a RocksDB, the states in it by name, and the version of its keys and values."""
+
+    files: tuple[NativeFile, ...]
+    states: dict[str, NativeState]
+    version: int = NATIVE_VERSION
+
+    def sizes(self) -> Iterator[tuple[str, int, int]]:
+        """Yield name, key group and approximate bytes of all states, by their numbers of entries."""
+        size_bytes = sum(file.stream.size_bytes for file in self.files)
+        total = max(1, sum(sum(state.entries.values()) for state in self.states.values()))
+        for name, state in self.states.items():
+            for key_group, count in state.entries.items():
+                yield name, key_group, size_bytes * count // total
+
+
 @attrs.frozen
 class KeyGroupsStateHandle:
     """The keyed state of one subtask (Flink: ``KeyGroupsStateHandle``).
@@ -61,6 +110,9 @@ class KeyGroupsStateHandle:
     changed since, in order, each in a file of its own (Flink: ``IncrementalKeyedStateHandle``).
     ``checkpoint_id`` says at which checkpoint this file was written; only incremental checkpoints have it.
     ``key_hash_version`` says which version of the key hash assigned the key groups.
+
+    With ``native``, most of the state is in files of RocksDB, and this file has what changed since these were
+    written, as an increment has.
     """
 
     key_group_range: KeyGroupRange
@@ -69,17 +121,22 @@ class KeyGroupsStateHandle:
     increments: tuple[KeyGroupsStateHandle, ...] = ()
     checkpoint_id: int | None = None
     key_hash_version: int = KEY_HASH_VERSION
+    native: NativeBase | None = None
 
     @property
     def size_bytes(self) -> int:
         """The size of the written state in bytes, with all increments."""
-        return self.stream.size_bytes + sum(increment.size_bytes for increment in self.increments)
+        return sum(stream.size_bytes for stream in self._streams())
 
     def files(self) -> Iterator[FileStateHandle]:
         """Iterate over all files that are needed."""
+        return (stream for stream in self._streams() if isinstance(stream, FileStateHandle))
+
+    def _streams(self) -> Iterator[StreamStateHandle]:
         for handle in (self, *self.increments):
-            if isinstance(handle.stream, FileStateHandle):
-                yield handle.stream
+            yield handle.stream
+            for file in () if handle.native is None else handle.native.files:
+                yield file.stream
 
 
 @attrs.frozen
@@ -219,8 +276,8 @@ def written_at(path: str) -> int:
 MAGIC = b"PFSCHKPT"
 #: How the same file of Flink begins.
 FLINKS_MAGIC = bytes.fromhex("4960672d")
-VERSION = 4
-READABLE_VERSIONS = frozenset({1, 2, 3, VERSION})
+VERSION = 5
+READABLE_VERSIONS = frozenset({1, 2, 3, 4, VERSION})
 
 #: The version of the key hash if a handle has none.
 FIRST_KEY_HASH = 1
@@ -380,7 +437,20 @@ def _keyed_to_json(handle: KeyGroupsStateHandle) -> JsonObject:
         content["checkpoint_id"] = handle.checkpoint_id
     if handle.increments:
         content["increments"] = list(map(_keyed_to_json, handle.increments))
+    if handle.native is not None:
+        content["native"] = _native_to_json(handle.native)
     return content
+
+
+def _native_to_json(native: NativeBase) -> JsonObject:
+    return {
+        "version": native.version,
+        "files": [[file.name, _stream_to_json(file.stream), file.checksum] for file in native.files],
+        "states": {
+            name: [state.state_id, {str(group): count for group, count in state.entries.items()}]
+            for name, state in native.states.items()
+        },
+    }
 
 
 def _keyed_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
@@ -402,7 +472,42 @@ def _keyed_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
         tuple(map(_keyed_from_json, content.get("increments", ()))),
         None if checkpoint_id is None else _whole(checkpoint_id, "checkpoint_id"),
         key_hash,
+        _native_from_json(**content["native"]) if "native" in content else None,
     )
+
+
+#: The files without which a RocksDB cannot be opened; no other name is ever written to a folder.
+_NATIVE_NAME = re.compile(r"\d{1,19}\.sst|CURRENT|MANIFEST-\d{1,19}")
+
+
+def is_native_name(name: object) -> bool:
+    """Return whether a file of this name belongs to a native checkpoint."""
+    return isinstance(name, str) and name.isascii() and _NATIVE_NAME.fullmatch(name) is not None
+
+
+def _native_from_json(
+    version: int, files: list[tuple[str, JsonObject, int]], states: dict[str, tuple[int, dict[str, int]]]
+) -> NativeBase:
+    if _whole(version, "the version of native state", 1) > NATIVE_VERSION:
+        raise IncompatibleCheckpointError(
+            f"the checkpoint has files of RocksDB of version {version}, and this release knows "
+            f"up to {NATIVE_VERSION}: "
+            f"restore it with the release that wrote it"
+        )
+    found = [
+        NativeFile(name, _stream_from_json(stream), _whole(checksum, "a checksum", 0, 2**32 - 1))
+        for name, stream, checksum in files
+    ]
+    if not all(is_native_name(file.name) for file in found):
+        raise ValueError("a file of RocksDB has a name that RocksDB does not give")
+    placed = {
+        name: NativeState(
+            _whole(state_id, "the number of a state", 1, 2**32 - 1),
+            {_key_group(int(group)): _whole(count, "a count") for group, count in entries.items()},
+        )
+        for name, (state_id, entries) in states.items()
+    }
+    return NativeBase(tuple(found), placed, version)
 
 
 def _key_group(key_group: Json) -> int:

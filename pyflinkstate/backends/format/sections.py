@@ -37,6 +37,9 @@ class CheckpointStreamFactory(Protocol):
     def discard(self, handle: StreamStateHandle) -> None:
         """Delete what a finished stream has written; raise ``CheckpointStorageError`` if that fails."""
 
+    def describe(self, handle: StreamStateHandle) -> str:
+        """Return the name of the file for messages, which no other file has."""
+
 
 class StateReader(Protocol):
     """Reads byte ranges of stored state."""
@@ -50,6 +53,9 @@ class StateReader(Protocol):
 
     def describe(self, handle: StreamStateHandle) -> str:
         """Return the name of the file for messages."""
+
+    def local_path(self, handle: StreamStateHandle) -> str | None:
+        """Return the path of the file if it is on a local file system, otherwise None."""
 
 
 T = TypeVar("T")
@@ -180,3 +186,7 @@ class MemoryCheckpoint:
     def describe(self, handle: StreamStateHandle) -> str:
         """Return a name for the bytes in messages."""
         return f"checkpoint in memory, {handle.size_bytes} bytes"
+
+    def local_path(self, handle: StreamStateHandle) -> str | None:
+        """Return None: there are no files."""
+        return None

@@ -4,6 +4,8 @@ from pyflinkstate.backends.heap.backend import (
     DiskStatus as DiskStatus,
     HeapKeyedStateBackend as HeapKeyedStateBackend,
     HeapRestoreOperation as HeapRestoreOperation,
+    HeapSnapshotResources as HeapSnapshotResources,
+    HeapSnapshotStrategy as HeapSnapshotStrategy,
     snapshot_runner as snapshot_runner,
     to_batch as to_batch,
 )

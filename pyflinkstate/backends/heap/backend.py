@@ -44,7 +44,12 @@ from pyflinkstate.backends.keys import (
     hash_has_changed,
     key_group_of_hash,
 )
-from pyflinkstate.backends.snapshots import Changes, RunningSnapshots, SnapshotStrategyRunner
+from pyflinkstate.backends.snapshots import (
+    Changes,
+    RunningSnapshots,
+    SnapshotStrategyRunner,
+    SnapshotTask,
+)
 from pyflinkstate.backends.ttl import create_ttl_state, rules_of, with_timestamps
 from pyflinkstate.backends.types import (
     MISFITS,
@@ -108,7 +113,7 @@ class HeapSnapshotStrategy:
         backend = self.backend
         states: list[KeyedStateSnapshot] = []
         try:
-            states.extend(map(self._frozen, backend.registered().values()))
+            states.extend(map(self.frozen, backend.registered().values()))
         except BaseException:
             for state in states:
                 state.release()
@@ -123,7 +128,8 @@ class HeapSnapshotStrategy:
         )
         return HeapSnapshotResources(head, tuple(states))
 
-    def _frozen(self, state: StateTable | TimerQueue) -> KeyedStateSnapshot:
+    def frozen(self, state: StateTable | TimerQueue) -> KeyedStateSnapshot:
+        """Return what is to be written of a state."""
         return state.snapshot() if self.changes is None else state.increment(self.changes[state.meta.name])
 
     def async_snapshot(
@@ -145,11 +151,12 @@ class HeapSnapshotStrategy:
             nothing_changed = self.changes is not None and not any(map(any, self.changes.values()))
             if not resources.states or nothing_changed:
                 return None
-            return write_file(streams, cancelled, lambda writer: self._write(writer, resources))
+            return write_file(streams, cancelled, lambda writer: self.write(writer, resources))
         finally:
             resources.release()
 
-    def _write(self, writer: SectionWriter, resources: HeapSnapshotResources) -> KeyGroupsStateHandle:
+    def write(self, writer: SectionWriter, resources: HeapSnapshotResources) -> KeyGroupsStateHandle:
+        """Write the whole file, and return its handle."""
         head = resources.head
         writer.append(head.encode())
         # Arrow releases the interpreter lock while it compresses, so the next columns are gathered meanwhile.
@@ -258,22 +265,25 @@ class HeapRestoreOperation:
         for handle in handles:
             if handle is not None and self._is_needed(handle):
                 for written in (handle, *handle.increments):
-                    self._restore_handle(written)
+                    self.restore_handle(written)
 
     def _is_needed(self, handle: KeyGroupsStateHandle) -> bool:
         owned = handle.key_group_range.intersection(self.backend.key_group_range)
-        return len(owned) > 0 or self._is_spread_anew(handle)
+        return len(owned) > 0 or self.is_spread_anew(handle)
 
-    def _is_spread_anew(self, handle: KeyGroupsStateHandle) -> bool:
+    def is_spread_anew(self, handle: KeyGroupsStateHandle) -> bool:
         """Return whether keys may have been in other key groups when the handle was written."""
         return hash_has_changed(self.backend.key_type, handle.key_hash_version)
 
-    def _restore_handle(self, handle: KeyGroupsStateHandle) -> None:
+    def restore_handle(self, handle: KeyGroupsStateHandle) -> None:
+        """Load the backend's own key groups from one file, whose increments are loaded after it."""
         what = self.reader.describe(handle.stream)
         head = StateFileHead.decode(read_head(self.reader, handle.stream, STATE_FILE_MAGIC), what)
         self._check_head(head, what)
-        spread_anew = self._is_spread_anew(handle)
-        for meta in (self._sealed(meta, what) for meta in head.states):
+        spread_anew = self.is_spread_anew(handle)
+        if handle.native is not None:
+            self.restore_native(handle, head)
+        for meta in (self.sealed(meta, what) for meta in head.states):
             if meta.name not in handle.sections:
                 raise CorruptCheckpointError(
                     f"{what} is damaged: it does not say where its state {meta.name!r} is", file=what
@@ -288,11 +298,19 @@ class HeapRestoreOperation:
                 codec.decode(key_group, data, owned[key_group].checksum, f"{what}, state {codec.meta.name!r}")
                 for key_group, data in read_sections(self.reader, handle.stream, owned)
             )
-            entries = self._own(decoded) if spread_anew else decoded
+            entries = self.own(decoded) if spread_anew else decoded
             if isinstance(meta, RegisteredQueueMeta):
                 self._load_queue(meta, entries)
             else:
-                self._load_table(meta, entries)
+                self.load_table(meta, entries)
+
+    def restore_native(self, handle: KeyGroupsStateHandle, head: StateFileHead) -> None:
+        """Load what a handle has in files of RocksDB; ``head`` is that of the file with the later changes.
+
+        Raises:
+            IncompatibleCheckpointError: this operation does not read such files.
+        """
+        raise IncompatibleCheckpointError("the checkpoint has files of RocksDB, which are not read here")
 
     def _check_head(self, head: StateFileHead, what: str) -> None:
         backend = self.backend
@@ -309,7 +327,7 @@ class HeapRestoreOperation:
                 file=what,
             )
 
-    def _sealed(self, meta: StateMeta, what: str) -> StateMeta:
+    def sealed(self, meta: StateMeta, what: str) -> StateMeta:
         """Return ``meta`` with its pickles sealed, except namespaces, by which entries are looked up."""
         if has_pickles(meta.namespace_type) and not has_pickles(self.backend.key_type):
             raise IncompatibleCheckpointError(
@@ -321,7 +339,7 @@ class HeapRestoreOperation:
             return meta
         return attrs.evolve(meta, stored_type=sealed(meta.stored_type))
 
-    def _own(self, entries: Iterable[KeyGroupEntries]) -> Iterator[KeyGroupEntries]:
+    def own(self, entries: Iterable[KeyGroupEntries]) -> Iterator[KeyGroupEntries]:
         """Regroup entries by the key groups that their keys have now, and yield those of this subtask."""
         hasher = KeyHasher(self.backend.key_type)
         for group in entries:
@@ -333,7 +351,8 @@ class HeapRestoreOperation:
             for key_group, picked in rows.items():
                 yield group.picked(key_group, picked)
 
-    def _load_table(self, meta: RegisteredStateMeta, entries: Iterator[KeyGroupEntries]) -> None:
+    def load_table(self, meta: RegisteredStateMeta, entries: Iterable[KeyGroupEntries]) -> None:
+        """Load entries into the table of a state; a full key group comes before its increments."""
         table = self.backend.registered_kv_states.get(meta.name)
         if table is None:
             table = self.backend.create_table(meta)
@@ -581,6 +600,18 @@ class HeapKeyedStateBackend:
 
     def before_frame(self, indexes: list[int], keys: Sequence[Hashable]) -> None:
         """Prepare for records of these keys, whose maps have these indexes."""
+
+    def base_snapshot(
+        self, streams: CheckpointStreamFactory, compression: str | None, is_later: bool
+    ) -> SnapshotTask[KeyGroupsStateHandle]:
+        """Run the synchronous part of a snapshot of all state that increments extend.
+
+        Args:
+            streams: makes the streams for it.
+            compression: as for :func:`snapshot_runner`.
+            is_later: whether it replaces the base and the increments of a completed checkpoint.
+        """
+        return snapshot_runner(self, compression).snapshot(streams)
 
     def make_room(self) -> None:
         """Let go of memory if the backend uses too much; only between frames, when no state is in use."""

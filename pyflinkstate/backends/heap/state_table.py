@@ -145,9 +145,12 @@ class StateTable:
         """Return, for each key group, the entry keys that changed since the last call, and start again."""
         return [state_map.take_changes() for state_map in self.maps]
 
-    def increment(self, changes: list[set[Hashable]]) -> StateTableSnapshot:
-        """Return the present entries of ``changes``, which has one set of entry keys for each key group."""
-        return StateTableSnapshot(self, changes)
+    def increment(self, changes: list[set[Hashable]], with_expired: bool = False) -> StateTableSnapshot:
+        """Return the present entries of ``changes``, which has one set of entry keys for each key group.
+
+        The sets must not change.
+        """
+        return StateTableSnapshot(self, changes, with_expired)
 
     def snapshot(self) -> StateTableSnapshot:
         """Return a snapshot of the table. This takes milliseconds with millions of entries."""
@@ -160,12 +163,14 @@ class StateTableSnapshot:
     With ``changes`` it has only these entries, and keeps no map without changes.
     """
 
-    def __init__(self, table: StateTable, changes: list[set[Hashable]] | None = None) -> None:
+    def __init__(
+        self, table: StateTable, changes: list[set[Hashable]] | None = None, with_expired: bool = False
+    ) -> None:
         self.meta: StateMeta = table.meta
         factory = table.snapshot_transformer_factory
-        self._transformer = None if factory is None else factory()
+        self._transformer = None if factory is None or with_expired else factory()
         self._groups = [
-            (key_group, state_map.snapshot(), None if changes is None else list(changes[index]))
+            (key_group, state_map.snapshot(), None if changes is None else changes[index])
             for index, (key_group, state_map) in enumerate(
                 zip(table.key_group_range, table.maps, strict=True)
             )
@@ -180,7 +185,7 @@ class StateTableSnapshot:
                     entry_keys, values = snapshot.columns(self._transformer)
                     yield KeyGroupEntries(key_group, *_split(entry_keys, self.meta), values)
                 else:
-                    yield self._changed_entries(key_group, changed, snapshot)
+                    yield self._changed_entries(key_group, list(changed), snapshot)
 
     def _changed_entries(
         self, key_group: int, changed: list[Hashable], snapshot: StateMapSnapshot

@@ -6,15 +6,33 @@ through the interface of ``CopyOnWriteStateMap``. Timers stay in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from pyflinkstate.api import Stored, TypeInformation
-from pyflinkstate.backends.heap import CopyOnWriteStateMap, DiskStatus, HeapKeyedStateBackend, StateTable
+from pyflinkstate.backends.format import (
+    CheckpointStreamFactory,
+    KeyGroupsStateHandle,
+    NativeBase,
+    NativeState,
+)
+from pyflinkstate.backends.heap import (
+    CopyOnWriteStateMap,
+    DiskStatus,
+    HeapKeyedStateBackend,
+    StateTable,
+)
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.rocksdb.cold_entries import ColdEntries, EntrySizes
-from pyflinkstate.backends.rocksdb.cold_store import ColdStore
+from pyflinkstate.backends.rocksdb.cold_store import ColdStore, Fill
+from pyflinkstate.backends.rocksdb.entry_forms import EntryForms
+from pyflinkstate.backends.rocksdb.native_snapshot import (
+    NativeSnapshotStrategy,
+    WrittenFiles,
+    overlay_strategy,
+)
 from pyflinkstate.backends.rocksdb.tiered_state_map import TieredStateMap, fetch_all
-from pyflinkstate.backends.types import RegisteredStateMeta, unchanged, value_copier
+from pyflinkstate.backends.snapshots import SnapshotStrategyRunner, SnapshotTask
+from pyflinkstate.backends.types import RegisteredStateMeta, unchanged, unsealed, value_copier
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 
 #: The memory of an entry besides its value: its key, and its place in the map.
@@ -23,13 +41,31 @@ _ENTRY_BYTES = 200
 _FEW = 16
 #: Each so many calls the size of one entry of a state is looked at.
 _CALLS_A_SAMPLE = 8
+#: While a checkpoint has the store frozen, memory may be exceeded by this share before the owner thaws it.
+_MOST_EXCESS = 0.25
 
 
 class TieredStateTable(StateTable):
-    """A table whose maps lie partly on disk."""
+    """A table whose maps lie partly on disk.
 
-    def __init__(self, meta: RegisteredStateMeta, key_group_range: KeyGroupRange, store: ColdStore) -> None:
+    Args:
+        meta: as for :class:`StateTable`, with the next one.
+        key_group_range: see there.
+        store: the store of the subtask.
+        key_type: the declared type of keys.
+    """
+
+    def __init__(
+        self,
+        meta: RegisteredStateMeta,
+        key_group_range: KeyGroupRange,
+        store: ColdStore,
+        key_type: TypeInformation,
+    ) -> None:
         self._store = store
+        self._key_type = key_type
+        #: Whether the store came with entries, whose pickles nobody has seen.
+        self._was_there = False
         #: The number of keys of the last frame that were read before it.
         self._fetched = 0
         #: How many keys the frames since the last report had, and how many of them were not in memory.
@@ -38,11 +74,41 @@ class TieredStateTable(StateTable):
 
     def new_maps(self, meta: RegisteredStateMeta) -> list[CopyOnWriteStateMap]:
         copy_value = value_copier(meta.stored_type)
-        state_id, self._sizes = self._store.new_state_id(), EntrySizes(meta.name)
+        self._state_id, self._sizes = self._store.new_state_id(), EntrySizes(meta.name)
+        return [TieredStateMap(copy_value, cold) for cold in self._cold_entries(meta)]
+
+    def _cold_entries(self, meta: RegisteredStateMeta) -> list[ColdEntries]:
+        self._forms = EntryForms.of(self._key_type, meta)
         return [
-            TieredStateMap(copy_value, ColdEntries(self._store, state_id, key_group, self._sizes))
+            ColdEntries(self._store, self._state_id, key_group, self._sizes, self._forms)
             for key_group in self.key_group_range
         ]
+
+    def begin_with(self, state_id: int) -> None:
+        """Take the entries in the store that have this number; there must be no others."""
+        self._state_id, self._was_there = state_id, True
+        self._read_as(self.meta)
+        self._cold_without_others()
+
+    def _read_as(self, meta: RegisteredStateMeta) -> None:
+        """Go on with the same records as values of another type."""
+        copy_value = value_copier(meta.stored_type)
+        for state_map, cold in zip(self.tiered_maps(), self._cold_entries(meta), strict=True):
+            state_map.rewrite_as(cold, copy_value)
+
+    def _cold_without_others(self) -> None:
+        """Delete the entries of key groups that belong to other subtasks."""
+        owned, state = self.key_group_range, self._state_id.to_bytes(4, "big")
+        self._store.delete_range(state, state + owned.start.to_bytes(2, "big"))
+        end = (self._state_id + 1).to_bytes(4, "big")
+        self._store.delete_range(state + (owned.end + 1).to_bytes(2, "big"), end)
+
+    def native_state(self) -> NativeState | None:
+        """Return where the entries are in the store; None if no checkpoint can keep them."""
+        if not self._forms.is_portable:
+            return None
+        counts = zip(self.key_group_range, map(len, self.maps), strict=True)
+        return NativeState(self._state_id, {key_group: count for key_group, count in counts if count})
 
     def tiered_maps(self) -> list[TieredStateMap]:
         """Return the maps as what they are."""
@@ -58,6 +124,11 @@ class TieredStateTable(StateTable):
         convert: Callable[[Stored], Stored] = unchanged,
         changes_values: bool = True,
     ) -> None:
+        was = self.meta.stored_type
+        if self._was_there and was != meta.stored_type == unsealed(was):
+            self._read_as(meta)
+            self.meta = meta
+            return
         before = self.tiered_maps()[:]
         super().set_meta(meta, convert, changes_values)
         for old, new in zip(before, self.maps, strict=True):
@@ -129,11 +200,46 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         super().__init__(key_type, key_group_range, max_parallelism, clock=clock)
         self._store = store
         self._objects_bytes = objects_bytes
+        self._written = WrittenFiles()
         self._calls = 0
         self._next_to_age = 0
 
     def new_table(self, meta: RegisteredStateMeta) -> StateTable:
-        return TieredStateTable(meta, self.key_group_range, self._store)
+        return TieredStateTable(meta, self.key_group_range, self._store, self.key_type)
+
+    def begin_with(self, native: NativeBase, metas: Iterable[RegisteredStateMeta], fill: Fill) -> None:
+        """Begin with a native checkpoint; there must be no states yet.
+
+        Args:
+            native: the checkpoint.
+            metas: the states in it.
+            fill: puts its files into a folder.
+
+        Raises:
+            CorruptCheckpointError: a file is missing or damaged.
+        """
+        self._store.begin_with(fill, [state.state_id for state in native.states.values()])
+        self._written.note_restored(native.files, self._store.origins)
+        for meta in metas:
+            self.create_table(meta)
+            self._tables()[-1].begin_with(native.states[meta.name].state_id)
+
+    def set_totals(self, states: Mapping[str, NativeState]) -> None:
+        """Set the numbers of entries after what a native checkpoint has beside its files was loaded."""
+        for table in self._tables():
+            for key_group, state_map in zip(self.key_group_range, table.tiered_maps(), strict=True):
+                state_map.set_total(states[table.meta.name].entries.get(key_group, 0))
+
+    def base_snapshot(
+        self, streams: CheckpointStreamFactory, compression: str | None, is_later: bool
+    ) -> SnapshotTask[KeyGroupsStateHandle]:
+        found = {table.meta.name: table.native_state() for table in self._tables()}
+        states = {name: state for name, state in found.items() if state is not None}
+        if len(states) < len(found) or not states or not self._store.is_portable:
+            return super().base_snapshot(streams, compression, is_later)
+        overlay = overlay_strategy(self, compression)
+        strategy = NativeSnapshotStrategy(overlay, self._store, states, self._written, is_later)
+        return SnapshotStrategyRunner(strategy, self.snapshots, self.async_snapshots).snapshot(streams)
 
     def before_frame(self, indexes: list[int], keys: Sequence[Hashable]) -> None:
         for table in self._tables():
@@ -148,6 +254,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             if self._calls % _CALLS_A_SAMPLE == 0 or not table.knows_sizes:
                 table.sample(self._calls // _CALLS_A_SAMPLE)
         excess = sum(table.bytes_in_memory() for table in self._tables()) - self._objects_bytes
+        if self._store.is_frozen and excess < self._objects_bytes * _MOST_EXCESS:
+            return
         # After two rounds nothing is left in memory.
         for _ in range(2 * len(maps)):
             if excess <= 0:

@@ -1,7 +1,7 @@
 """The entries of one state and key group in the cold store: a range of its keys.
 
 A key is the number of the state, the key group, both big-endian, and the bytes of the entry key
-(``cold_bytes.py``). mypyc compiles this file.
+(``cold_bytes.py``). Native checkpoints keep all of it. mypyc compiles this file.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ from pyflinkstate.backends.rocksdb.cold_bytes import (
     SHARED,
     Pairs,
     canonical_bytes,
-    decoded,
     exact_bytes,
+    is_portable,
     shared_bytes,
-    shared_pairs,
-    value_bytes,
+    shared_parts,
 )
-from pyflinkstate.errors import StateStorageError, StateValueError
+from pyflinkstate.backends.rocksdb.entry_forms import EntryForms
+from pyflinkstate.errors import (
+    CorruptCheckpointError,
+    PickledStateError,
+    StateStorageError,
+    StateValueError,
+)
 
 if TYPE_CHECKING:
     from rocksdict import Rdict, RdictIter
@@ -72,10 +77,14 @@ class ColdEntries:
         state_id: the number of the state.
         key_group: the key group.
         sizes: is told the sizes of entries.
+        forms: how they are written.
     """
 
-    def __init__(self, store: ColdStore, state_id: int, key_group: int, sizes: EntrySizes) -> None:
+    def __init__(
+        self, store: ColdStore, state_id: int, key_group: int, sizes: EntrySizes, forms: EntryForms
+    ) -> None:
         self.sizes = sizes
+        self.forms = forms
         self.prefix = state_id.to_bytes(4, "big") + key_group.to_bytes(2, "big")
         self._store = store
         self._db: Rdict = store.db
@@ -96,11 +105,35 @@ class ColdEntries:
             return ABSENT
         self.sizes.note(len(record))
         if record[0] != SHARED:
-            return decoded(record)
-        for other, value in shared_pairs(record):
+            return self.decoded_value(record)
+        for other, value in self._shared(record):
             if other == key:
-                return value
+                return self.decoded_value(value)
         return ABSENT
+
+    def decoded_value(self, record: bytes) -> Stored:
+        """Return the value of a record; raise ``PickledStateError`` if it has a pickle that may not be."""
+        try:
+            return self.forms.values.of_bytes(record)
+        except PickledStateError as error:
+            raise self._refusal(error) from error
+
+    def decoded_key(self, place: bytes) -> Hashable:
+        """Return the key that is stored under its own bytes."""
+        return self.forms.keys.of_bytes(place, _PREFIX_SIZE)
+
+    def _shared(self, record: bytes) -> list[tuple[Hashable, bytes]]:
+        """Return the keys of a shared record, each with the bytes of its value."""
+        parts = shared_parts(record)
+        try:
+            keys: list[Hashable] = [self.forms.keys.of_bytes(part) for part in parts[::2]]
+        except PickledStateError as error:
+            raise self._refusal(error) from error
+        return list(zip(keys, parts[1::2]))  # noqa: B905 - mypyc knows no strict
+
+    def _refusal(self, error: PickledStateError) -> PickledStateError:
+        name = self.sizes.name
+        return PickledStateError(f"state {name!r}: the checkpoint is damaged: {error.message}", state=name)
 
     def get_records(self, keys: list[bytes]) -> list[bytes | None]:
         """Return the records under many bytes at once."""
@@ -115,7 +148,7 @@ class ColdEntries:
         record = self._read(self.key_bytes(key))
         if record is None:
             return False
-        return record[0] != SHARED or any(other == key for other, _ in shared_pairs(record))
+        return record[0] != SHARED or any(other == key for other, _ in self._shared(record))
 
     def _read(self, key: bytes) -> bytes | None:
         try:
@@ -132,7 +165,7 @@ class ColdEntries:
             StateStorageError: RocksDB failed.
         """
         batch = self._store.new_batch()
-        shared: dict[bytes, Pairs] = {}
+        shared: dict[bytes, list[tuple[Hashable, bytes]]] = {}
         written = size_bytes = 0
         for key, value in entries.items():
             exact = exact_bytes(key)
@@ -150,7 +183,7 @@ class ColdEntries:
                 batch, written, size_bytes = self._store.new_batch(), 0, 0
         for place, pairs in shared.items():
             if pairs:
-                batch.put(place, shared_bytes(pairs))
+                batch.put(place, shared_bytes(self._parts_of(pairs)))
             else:
                 batch.delete(place)
         if len(batch):
@@ -158,7 +191,7 @@ class ColdEntries:
 
     def _record(self, key: Hashable, value: Stored) -> bytes:
         try:
-            record = value_bytes(value)
+            record = self.forms.values.to_bytes(value)
         except StateValueError as error:
             name = self.sizes.name
             raise StateValueError(
@@ -167,19 +200,33 @@ class ColdEntries:
         self.sizes.note(len(record))
         return record
 
-    def _change_shared(self, changed: dict[bytes, Pairs], key: Hashable, value: Stored) -> None:
+    def _change_shared(
+        self, changed: dict[bytes, list[tuple[Hashable, bytes]]], key: Hashable, value: Stored
+    ) -> None:
         place = self.prefix + canonical_bytes(key)
         pairs = changed.get(place)
         if pairs is None:
             record = self._read(place)
-            pairs = shared_pairs(record) if record is not None and record[0] == SHARED else []
+            pairs = self._shared(record) if record is not None and record[0] == SHARED else []
         pairs = [pair for pair in pairs if pair[0] != key]
         if value is not ABSENT:
-            self._record(key, value)
-            pairs.append((key, value))
+            pairs.append((key, self._record(key, value)))
+            if not is_portable(key):
+                self._store.is_portable = False
         changed[place] = pairs
 
-    def failure(self, error: Exception) -> StateStorageError:
+    def shared_entries(self, record: bytes) -> Pairs:
+        """Return the entries of a shared record."""
+        return [(key, self.decoded_value(value)) for key, value in self._shared(record)]
+
+    def _parts_of(self, pairs: list[tuple[Hashable, bytes]]) -> list[bytes]:
+        parts: list[bytes] = []
+        for key, record in pairs:
+            parts.append(self.forms.keys.to_bytes(key))
+            parts.append(record)
+        return parts
+
+    def failure(self, error: Exception) -> StateStorageError | CorruptCheckpointError:
         """Return the error for a failure of RocksDB."""
         return self._store.failure(error)
 
@@ -241,10 +288,12 @@ class FrozenColdEntries:
             if not place.startswith(prefix):
                 return
             record: bytes = iterator.value()
-            if record[0] == SHARED:
-                yield place, shared_pairs(record)
+            entries = self._entries
+            if record[0] != SHARED:
+                value = entries.decoded_value(record) if with_values else None
+                yield place, [(entries.decoded_key(place), value)]
             else:
-                yield place, [(decoded(place, _PREFIX_SIZE), decoded(record) if with_values else None)]
+                yield place, entries.shared_entries(record)
             iterator.next()
 
     def _is_valid(self) -> bool:

@@ -1,8 +1,13 @@
 """The cold store: a RocksDB in a scratch folder, which belongs to one subtask and lives as long as it.
 
-Nothing in it survives its process: there is no log of writes, and a restore fills a new one. The folder is
-deleted when the store is closed. If its process was killed, the next store that begins in the same directory
-deletes it: the owner of a folder holds a lock on the file beside it for as long as it lives.
+Nothing in its folder survives its process: there is no log of writes, and a restore fills a new one, or
+begins with the files of a native checkpoint. The folder is deleted when the store is closed. If its process
+was killed, the next store that begins in the same directory deletes it: the owner of a folder holds a lock on
+the file beside it for as long as it lives.
+
+*Freezing.* A checkpoint keeps the files of the store as of the barrier. :meth:`ColdStore.freeze` costs
+nothing at the barrier: the thread that writes the checkpoint flushes what is in memory, and links the files.
+The owner does not write before that, or does that work itself.
 """
 
 from __future__ import annotations
@@ -10,15 +15,23 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyflinkstate.errors import ConfigurationError, StateStorageError
+from pyflinkstate.errors import (
+    ConfigurationError,
+    CorruptCheckpointError,
+    PyFlinkStateError,
+    SnapshotCancelledError,
+    StateStorageError,
+)
 
 if TYPE_CHECKING:
     from rocksdict import Options, Rdict, WriteBatch
@@ -43,6 +56,9 @@ PROPERTIES = (
     "is-write-stopped",
     "background-errors",
 )
+
+#: Puts files into a folder, and returns from where each came, by its name.
+Fill = Callable[[Path], dict[str, str]]
 
 
 class ScratchFolder:
@@ -140,6 +156,48 @@ class Batch(list[tuple[bytes, bytes | None]]):
         return batch
 
 
+class FrozenStore:
+    """The files of a store at one moment.
+
+    Args:
+        store: the store.
+        path: the folder for links to its files.
+    """
+
+    def __init__(self, store: ColdStore, path: Path) -> None:
+        self._store = store
+        self._path = path
+        self._lock = threading.Lock()
+        self._error: PyFlinkStateError | None = None
+        #: Whether the store may be written to: the files are linked, or nobody needs them.
+        self.is_done = False
+
+    def link_files(self) -> Path:
+        """Flush the store and link its files, unless that was done; return their folder. On any thread.
+
+        Raises:
+            SnapshotCancelledError: nobody needs them any more.
+            StateStorageError: RocksDB failed.
+        """
+        with self._lock:
+            if not self.is_done:
+                try:
+                    self._store.link_files(self._path)
+                except StateStorageError as error:
+                    self._error = error
+                self.is_done = True
+            if self._error is not None:
+                raise self._error
+        return self._path
+
+    def release(self) -> None:
+        """Delete the links. Idempotent, on any thread."""
+        with self._lock:
+            self.is_done = True
+            self._error = SnapshotCancelledError("the checkpoint was aborted")
+            shutil.rmtree(self._path, ignore_errors=True)
+
+
 class ColdStore:
     """One RocksDB for all states of a subtask.
 
@@ -154,26 +212,89 @@ class ColdStore:
 
     def __init__(self, directory: str | None, memory_bytes: int) -> None:
         check_installed()
+        self._memory_bytes = memory_bytes
+        self._folder = ScratchFolder(directory)
+        self._states = 0
+        self._links = 0
+        self._frozen: list[FrozenStore] = []
+        self._is_closed = False
+        #: From where the files came with which the store began, by their names.
+        self.origins: dict[str, str] = {}
+        #: Whether other processes find all keys under their bytes.
+        self.is_portable = True
+        try:
+            self.db = self._opened()
+        except BaseException:
+            self._folder.delete()
+            raise
+
+    def _opened(self, fill: Fill = lambda _: {}) -> Rdict:
         from rocksdict import Rdict, WriteOptions
 
-        self._folder = ScratchFolder(directory)
+        path = self._folder.path / "db"
         writing = WriteOptions()
         writing.disable_wal = True
         # RocksDB would wait with the interpreter lock, and for ever if its disk is full.
         writing.no_slowdown = True
         try:
-            self.db: Rdict = Rdict(str(self._folder.path), _options(memory_bytes))
-            self.db.set_write_options(writing)
+            path.mkdir()
+            self.origins = fill(path)
+            db = Rdict(str(path), _options(self._memory_bytes))
+            db.set_write_options(writing)
+        except PyFlinkStateError:
+            raise
         except Exception as error:
-            self._folder.delete()
             raise self.failure(error) from error
-        self._states = 0
-        self._is_closed = False
+        return db
+
+    def begin_with(self, fill: Fill, state_ids: Iterable[int] = ()) -> None:
+        """Begin again with the files of another store; there must be no states yet.
+
+        Args:
+            fill: puts the files into a folder.
+            state_ids: the numbers of the states in them.
+
+        Raises:
+            CorruptCheckpointError: RocksDB cannot open them.
+        """
+        self.db.close()
+        shutil.rmtree(self._folder.path / "db")
+        self.db = self._opened(fill)
+        self._states = max(state_ids, default=0)
 
     def new_state_id(self) -> int:
         """Return a number for the entries of a state."""
         self._states += 1
         return self._states
+
+    def freeze(self) -> FrozenStore:
+        """Return the files as they are now. O(1)."""
+        self._links += 1
+        frozen = FrozenStore(self, self._folder.path / f"frozen-{self._links}")
+        self._frozen = [kept for kept in self._frozen if not kept.is_done] + [frozen]
+        return frozen
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether a write has to wait for files to be linked."""
+        return any(not frozen.is_done for frozen in self._frozen)
+
+    def link_files(self, path: Path) -> None:
+        """Flush what is in memory, and make a folder with links to all files."""
+        from rocksdict import Checkpoint
+
+        try:
+            self.db.flush()  # unlike the checkpoint, it does not hold the interpreter lock
+            Checkpoint(self.db).create_checkpoint(str(path))
+        except Exception as error:
+            raise self.failure(error) from error
+
+    def _thaw(self) -> None:
+        """Link the files that are frozen: the store is about to change."""
+        for frozen in self._frozen:
+            with contextlib.suppress(StateStorageError, SnapshotCancelledError):  # it ends the checkpoint
+                frozen.link_files()
+        self._frozen = []
 
     def delete_range(self, begin: bytes, end: bytes) -> None:
         """Delete the entries from the key ``begin`` to before the key ``end``."""
@@ -189,6 +310,7 @@ class ColdStore:
 
     def _change(self, change: Callable[[], None]) -> None:
         """Call ``change``, again and again while RocksDB refuses it because it is behind with its files."""
+        self._thaw()
         while True:
             try:
                 return change()
@@ -203,16 +325,22 @@ class ColdStore:
         """Return the present values of :data:`PROPERTIES`."""
         return {name: int(self.db.property_int_value(f"rocksdb.{name}") or 0) for name in PROPERTIES}
 
-    def failure(self, error: Exception) -> StateStorageError:
+    def failure(self, error: Exception) -> StateStorageError | CorruptCheckpointError:
         """Return the error for a failure of RocksDB, which has no classes of its own for errors."""
+        named = re.search(r"\d+\.sst|MANIFEST-\d+", str(error))
+        origin = None if named is None else self.origins.get(named[0])
+        if origin is not None and "orruption" in str(error):
+            return CorruptCheckpointError(f"{origin} is damaged: {error}", file=origin)
         return storage_error(self._folder.path, error)
 
     def close(self, is_in_use: bool = False) -> None:
         """Delete all of it; only its files if it is in use by another thread. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
+            for frozen in self._frozen:
+                frozen.release()
             if not is_in_use:
-                with contextlib.suppress(Exception):  # it writes its entries, for which there may be no room
+                with contextlib.suppress(Exception):  # closed already, or no room for the entries it writes
                     self.db.close()
             self._folder.delete()
 
@@ -223,8 +351,8 @@ def check_installed() -> None:
         import rocksdict  # noqa: F401 - RocksDB itself, in a wheel
     except ImportError as error:
         raise ConfigurationError(
-            "EmbeddedRocksDBStateBackend needs the package rocksdict: pip install 'pyflinkstate[rocksdb]', "
-            "in the environment of the driver and of the workers",
+            "EmbeddedRocksDBStateBackend and its checkpoints need the package rocksdict: "
+            "pip install 'pyflinkstate[rocksdb]', in the environment of the driver and of the workers",
             package="rocksdict",
         ) from error
 

@@ -83,6 +83,7 @@ class TieredStateMap(CopyOnWriteStateMap):
         "_absent_is_shared",
         "_cold",
         "_dirty",
+        "_dirty_is_shared",
         "_key_changes",
         "_old",
         "_old_mask",
@@ -115,6 +116,8 @@ class TieredStateMap(CopyOnWriteStateMap):
         self._changes = set()
         #: The keys that changed since they were last written down, besides ``_changes``.
         self._dirty: set[Hashable] = set()
+        #: Whether a checkpoint has this set, so that it is copied before it changes.
+        self._dirty_is_shared = False
         #: The keys that changed since the last checkpoint, besides ``_changes``; None if not tracked.
         self._tracked: set[Hashable] | None = None
 
@@ -216,6 +219,16 @@ class TieredStateMap(CopyOnWriteStateMap):
                 self._cold.sample(key, cell.value if type(cell) is StateCell else cell)
                 return
 
+    def set_total(self, total: int) -> None:
+        """Set the number of entries on all tiers, if the cold store came with some."""
+        self._total = total
+
+    def rewrite_as(self, cold: ColdEntries, copy_value: Callable[[Stored], Stored] | None) -> None:
+        """Go on with the same records read in another way; what is in memory is written down before."""
+        self.age()
+        self.age()
+        self._cold, self._copy_value = cold, copy_value
+
     def drop_cold(self) -> None:
         """Delete the entries that are on disk; the map cannot be used any more."""
         self._cold.drop()
@@ -286,7 +299,7 @@ class TieredStateMap(CopyOnWriteStateMap):
         leaving = self._dirty_and_unused()
         if leaving:
             self._cold.write(leaving)
-            self._dirty.difference_update(leaving)
+            self._own_dirty().difference_update(leaving)
         self._absent = set()
         self._absent_is_shared = False
         self._old, self._old_mask, self._old_size = self._primary, self._primary_mask, self._size
@@ -312,10 +325,23 @@ class TieredStateMap(CopyOnWriteStateMap):
     def _collect_changes(self) -> None:
         changes = self._changes
         if changes:
-            self._dirty |= changes
+            self._own_dirty().update(changes)
             if self._tracked is not None:
                 self._tracked |= changes
             self._changes = set()
+
+    def _own_dirty(self) -> set[Hashable]:
+        """Return the dirty keys for changing; no checkpoint has this set."""
+        if self._dirty_is_shared:
+            self._dirty = self._dirty.copy()
+            self._dirty_is_shared = False
+        return self._dirty
+
+    def freeze_dirty(self) -> set[Hashable]:
+        """Return the keys whose entries differ from those in the cold store; it stays as it is."""
+        self._collect_changes()
+        self._dirty_is_shared = True
+        return self._dirty
 
     def track_changes(self) -> None:
         self._collect_changes()

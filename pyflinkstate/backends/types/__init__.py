@@ -10,12 +10,14 @@ from pyflinkstate.backends.types.codec import (
     JavaHash as JavaHash,
     WrittenForm as WrittenForm,
     unchanged as unchanged,
+    walk as walk,
 )
 from pyflinkstate.backends.types.hashes import java_hashes_of_strings as java_hashes_of_strings
 from pyflinkstate.backends.types.internal_types import (
     PICKLE_PROTOCOL as PICKLE_PROTOCOL,
     VOID_NAMESPACE as VOID_NAMESPACE,
     VOID_NAMESPACE_TYPE as VOID_NAMESPACE_TYPE,
+    Enclosed as Enclosed,
     SealedPickles as SealedPickles,
     TtlTypeInfo as TtlTypeInfo,
     TtlValue as TtlValue,
@@ -34,12 +36,14 @@ from pyflinkstate.backends.types.migration import (
     StateMeta as StateMeta,
     common_meta as common_meta,
     common_type as common_type,
+    for_each_pickle as for_each_pickle,
     keys_may_become as keys_may_become,
     state_migration as state_migration,
     type_migration as type_migration,
 )
 from pyflinkstate.backends.types.table import (
     MISFITS as MISFITS,
+    USER_DEFINED as USER_DEFINED,
     arrow_type as arrow_type,
     decode_column as decode_column,
     encode_column as encode_column,

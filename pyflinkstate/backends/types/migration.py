@@ -330,19 +330,32 @@ def _changeable(was: TypeInformation, now: TypeInformation) -> Codec:
 
 def _sealing(was: TypeInformation) -> Convert:
     """Return the function that pickles values without loading the pickles inside them."""
-    enclose = walk(was, _enclosing)
+    enclose = for_each_pickle(was, lambda data: None if data is None else Enclosed(data))
     return lambda value: None if value is None else dump_pickle(enclose(value))
 
 
-def _enclosing(was: TypeInformation, parts: list[Convert]) -> Convert:
+def for_each_pickle(type_info: TypeInformation, convert: Convert) -> Convert:
+    """Return the function that converts each part of a value whose type is a sealed pickle.
+
+    >>> from pyflinkstate.api.types import Types
+    >>> from pyflinkstate.backends.types import sealed
+    >>> for_each_pickle(sealed(Types.LIST(Types.PICKLED_BYTE_ARRAY())), len)([b"", b"12"])
+    [0, 2]
+    """
+    return walk(type_info, lambda of, parts: _on_pickles(convert, of, parts))
+
+
+def _on_pickles(convert: Convert, was: TypeInformation, parts: list[Convert]) -> Convert:
     if isinstance(was, SealedPickles):
-        return lambda data: None if data is None else Enclosed(data)
+        return convert
     if all(part is unchanged for part in parts):
         return unchanged
     codec = codec_of(was)
     if codec.converted is None:  # the wrapper of another type
-        (convert,) = parts
-        return convert
+        (part,) = parts
+        if not isinstance(was, TtlTypeInfo):
+            return part
+        return lambda value: (value[0], part(value[1]))
     return codec.converted(was, was, in_order(was, was), parts)
 
 

@@ -241,7 +241,8 @@ class Checkpoints:
         if message.checkpoint_id > self._last_id_before:
             self._files.registry.materialized(message.slot, message.handle)
         else:
-            self._files.discard_shared(shared_files([OperatorSubtaskState(message.handle)]))
+            late = shared_files([OperatorSubtaskState(message.handle)])
+            self._files.discard_shared(late - self._files.registry.needed())
 
     def tick(self) -> list[Outcome]:
         """Let checkpoints expire whose time has passed."""

@@ -47,7 +47,6 @@ from pyflinkstate.backends.format import (
 )
 from pyflinkstate.backends.heap import (
     HeapKeyedStateBackend,
-    HeapRestoreOperation,
     InternalTimerService,
     SubtaskTime,
     Timer,
@@ -58,6 +57,7 @@ from pyflinkstate.backends.operator_state import (
     OperatorStateRestoreOperation,
     OperatorStateSnapshotStrategy,
 )
+from pyflinkstate.backends.rocksdb import KeyedRestoreOperation
 from pyflinkstate.backends.snapshots import (
     ChangeHistory,
     Changes,
@@ -287,7 +287,7 @@ class StreamOperatorState:
 
     def restore(self, assignment: StateAssignment, reader: StateReader) -> None:
         """Load the state that was assigned to the subtask; see the restore operations for errors."""
-        HeapRestoreOperation(self.keyed, reader).restore(assignment.managed_keyed)
+        KeyedRestoreOperation(self.keyed, reader).restore(assignment.managed_keyed)
         OperatorStateRestoreOperation(self.operator, reader).restore(assignment.managed_operator)
         self.raw_keyed = tuple(read_raw_keyed_state(assignment.raw_keyed, self.keyed.key_group_range, reader))
         self.raw_operator = tuple(read_raw_operator_state(assignment.raw_operator, reader))
@@ -313,7 +313,8 @@ class StreamOperatorState:
             outputs: the raw state.
             streams: makes the streams for all state.
             keyed_streams: makes the streams for managed keyed state, if they differ.
-            changes: the changes of managed keyed state to write; None writes all of it.
+            changes: the changes of managed keyed state to write; None writes all of it, as a base for
+                increments if there are ``keyed_streams``.
         """
         raw_keyed, raw_operator = outputs.keyed.snapshot(), outputs.operator.snapshot()
         operator = SnapshotStrategyRunner(
@@ -323,9 +324,14 @@ class StreamOperatorState:
         )
         # Keyed state comes last: copying operator state may fail, and then nothing must stay frozen.
         managed_operator = operator.snapshot(streams)
+        if keyed_streams is not None and changes is None:
+            managed_keyed = self.keyed.base_snapshot(keyed_streams, self.compression, is_later=False)
+        else:
+            runner = snapshot_runner(self.keyed, self.compression, changes)
+            managed_keyed = runner.snapshot(keyed_streams or streams)
         return OperatorSnapshotFutures(
             streams,
-            snapshot_runner(self.keyed, self.compression, changes).snapshot(keyed_streams or streams),
+            managed_keyed,
             SnapshotTask(lambda cancelled: raw_keyed.write(streams, cancelled), _nothing),
             managed_operator,
             SnapshotTask(lambda cancelled: raw_operator.write(streams, cancelled), _nothing),
@@ -333,8 +339,8 @@ class StreamOperatorState:
         )
 
     def full_snapshot(self, streams: CheckpointStreamFactory) -> SnapshotTask[KeyGroupsStateHandle]:
-        """Run the synchronous part of a snapshot of all managed keyed state, and of nothing else."""
-        return snapshot_runner(self.keyed, self.compression).snapshot(streams)
+        """Run the synchronous part of a new base of managed keyed state, beside an increment."""
+        return self.keyed.base_snapshot(streams, self.compression, is_later=True)
 
     def dispose(self) -> None:
         """Cancel the snapshots that are being written."""

@@ -194,8 +194,8 @@ class CheckpointFolder:
         )
 
     def discard(self, handle: StreamStateHandle) -> None:
-        """Delete a file of the checkpoint; inline state has none."""
-        if isinstance(handle, FileStateHandle):
+        """Delete a file that a stream of this factory wrote; inline state has none."""
+        if isinstance(handle, FileStateHandle) and handle.path.startswith(self.prefix + self.writer):
             with storage_errors(f"delete {self.describe(handle)}"):
                 self.file_system.delete_file(self._checked_path_of(handle.path))
 
@@ -243,6 +243,12 @@ class CheckpointFolder:
         if isinstance(handle, ByteStreamStateHandle):
             return f"{self.folder}/{METADATA}"
         return self._path_of(handle.path)
+
+    def local_path(self, handle: StreamStateHandle) -> str | None:
+        """Return the path of a file that this process can open as such."""
+        if isinstance(handle, FileStateHandle) and is_local(self.file_system):
+            return self._checked_path_of(handle.path)
+        return None
 
 
 class FsCheckpointStateOutputStream:

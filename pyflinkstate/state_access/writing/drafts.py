@@ -176,8 +176,8 @@ def draft_of(state: KeyedState) -> OperatorDraft:
         name: DraftState(_lasting(state, meta), partial(state.groups, name))
         for name, meta in state.metas.items()
     }
-    has_increments = any(len(chain) > 1 for chain in state.chains)
-    return OperatorDraft(operator.operator_id, state.keys, states, operator, has_increments)
+    is_one_file = all(len(chain) == 1 and chain[0].handle.native is None for chain in state.chains)
+    return OperatorDraft(operator.operator_id, state.keys, states, operator, not is_one_file)
 
 
 def _lasting(state: KeyedState, meta: StateMeta) -> StateMeta:
