@@ -384,7 +384,7 @@ FLINK = [
     (PICKLED, LONG, "incompatible"),
     (LONG, PICKLED, "incompatible"),
 ]
-#: Flink takes it by place, and nobody can tell whether that was meant; see ``docs/differences.md``.
+#: Flink takes it by place, and nobody can tell whether that was meant; see ``docs/state.md``.
 ALL_RENAMED = (AB, row(("c", INT), ("d", STRING)))
 
 
