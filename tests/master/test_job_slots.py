@@ -318,4 +318,4 @@ def test_a_fork_that_fails_tells_why_and_with_which_code() -> None:
     assert process.wait() == 1
     assert process.poll() == 1
     with process.stdout as stdout:
-        assert b"JSONDecodeError" in stdout.read()
+        assert b"UnpicklingError" in stdout.read()
