@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -22,6 +24,7 @@ from support_slots import SLOT, ActedSlot, Driver, deployment, frames_for, in_th
 
 from pyflinkstate.errors import ConfigurationError, RuntimeFailure, SlotLostError
 from pyflinkstate.runtime.slots import ControlServer, Endpoint, SlotLost, SlotRegistry, control
+from pyflinkstate.runtime.tasks import slot_client
 from pyflinkstate.runtime.tasks.slot_client import run_epoch
 from pyflinkstate.runtime.wire import (
     AbortCheckpoint,
@@ -501,6 +504,29 @@ def test_a_task_that_waits_for_a_slot_that_is_stopped_is_told(beating: Driver) -
     assert isinstance(error, SlotLostError)
     assert "has not answered" in str(error)
     assert not beating.registry.addresses()
+
+
+def test_a_process_that_is_stopped_before_it_is_connected_is_given_up_and_killed(
+    beating: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
+
+    def start(command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(["sleep", "1000"], **settings)
+        process.send_signal(signal.SIGSTOP)
+        started.put(process)
+        return process
+
+    now_s = [0.0]
+    beating.registry._now_s = lambda: now_s[0]
+    processes = SimpleNamespace(Popen=start, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
+    monkeypatch.setattr(slot_client, "subprocess", processes)
+    starting = in_thread(lambda: beating.link.acquire_slot(SLOT))
+    process = started.get(timeout=PATIENCE_S)
+    now_s[0] = 60.0
+    assert "count-1[0] has not connected since its start" in str(outcome(starting))
+    assert next_event(beating.events, SlotLost).slot == SLOT
+    assert process.wait(PATIENCE_S) == -signal.SIGKILL
 
 
 def test_a_slot_that_answers_lives_though_it_keeps_the_interpreter_lock_for_a_while(beating: Driver) -> None:

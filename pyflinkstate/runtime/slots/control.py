@@ -48,6 +48,8 @@ _log = logging.getLogger("pyflinkstate.job")
 
 #: How long to wait for the last lines of a slot that died while it was starting.
 _START_ENDED_S = 5
+#: How long the process of a slot may take, at least, from its start until it is connected.
+_START_S = 60.0
 
 
 class SlotDeployments(Protocol):
@@ -83,6 +85,8 @@ class _Slot:
     """A slot in the registry: ``starter`` is starting it; ``address`` is set when it runs."""
 
     starter: Channel | None = None
+    #: When the starter was told to.
+    told_s: float = 0.0
     waiting: list[Channel] = attrs.Factory(list)
     connection: Channel | None = None
     pid: int | None = None
@@ -136,8 +140,11 @@ class SlotRegistry:
             elif slot.starter is not None or slot.connection is not None:
                 slot.waiting.append(task)
             else:
-                slot.starter = task
-                _send(task, StartSlot())
+                self._have_started(slot, task)
+
+    def _have_started(self, slot: _Slot, starter: Channel) -> None:
+        slot.starter, slot.told_s = starter, self._now_s()
+        _send(starter, StartSlot())
 
     def task_left(self, slot_id: SlotId, task: Channel) -> None:
         """Handle the end of a task's connection: if it was starting the slot, let another task start it."""
@@ -148,9 +155,9 @@ class SlotRegistry:
             if slot.starter is task:
                 slot.start_ended.set()
             if slot.starter is task and slot.connection is None:
-                slot.starter = slot.waiting.pop(0) if slot.waiting else None
-                if slot.starter is not None:
-                    _send(slot.starter, StartSlot())
+                slot.starter = None
+                if slot.waiting:
+                    self._have_started(slot, slot.waiting.pop(0))
 
     def start_failed(self, slot_id: SlotId, task: Channel, error: PyFlinkStateError) -> bool:
         """Record how the process of a slot ended; return whether the slot has failed with that.
@@ -175,7 +182,7 @@ class SlotRegistry:
         """Register a slot that has started; return False if it is not wanted."""
         with self._lock:
             slot = self._slots.setdefault(message.slot, _Slot())
-            if self._ended or slot.connection is not None:
+            if self._ended or slot.connection is not None or slot.error is not None:
                 return False
             slot.connection = connection
             slot.pid = message.pid
@@ -186,11 +193,18 @@ class SlotRegistry:
         self._slots[slot_id].last_message_s = self._now_s()
 
     def beat(self, timeout_s: float) -> list[SlotId]:
-        """Send a heartbeat to every running slot; cut off and return those that were silent for too long."""
+        """Send a heartbeat to every running slot; return those that were silent for too long.
+
+        A process that is stopped before it is connected has no watchdog, and nobody else notices.
+        """
         silent = []
         with self._lock:
             for slot_id, slot in self._slots.items():
-                if slot.connection is None or slot.error is not None:
+                if slot.error is not None:
+                    continue
+                if slot.connection is None:
+                    if slot.starter is not None and self._now_s() - slot.told_s >= max(timeout_s, _START_S):
+                        silent.append(slot_id)
                     continue
                 last_s = slot.last_message_s
                 if last_s is not None and self._now_s() - last_s >= timeout_s:
@@ -324,10 +338,13 @@ class ControlServer:
         while not self._closed.wait(self._heartbeat.interval_ms / 1000):
             registry = self._registry
             for slot_id in registry.beat(timeout_ms / 1000):
+                pid = registry.pids().get(slot_id)
+                why = "its process or its host is stopped, or a function never releases the interpreter lock"
                 error = SlotLostError(
-                    f"state slot {slot_id} has not answered a heartbeat for {timeout_ms} ms: its process or "
-                    f"its host is stopped, or a function never releases the interpreter lock",
-                    pid=registry.pids().get(slot_id),
+                    f"state slot {slot_id} has not answered a heartbeat for {timeout_ms} ms: {why}"
+                    if pid
+                    else f"state slot {slot_id} has not connected since its start: {why}",
+                    pid=pid,
                 )
                 self._slot_failed(registry, slot_id, error)
                 registry.cut_off(slot_id)

@@ -92,8 +92,14 @@ class DriverLink:
     ) -> SlotLostError | None:
         """Start the slot; return the error if it ends before the driver has answered."""
         process, output = self._start(slot)
-        # A thread waits for the process, so that it does not become a zombie of a living worker.
-        stack.callback(threading.Thread(target=process.wait, daemon=True).start)
+
+        def leave(failed: type[BaseException] | None, *_: object) -> None:
+            if failed is not None:
+                process.kill()  # nobody needs it, and it may be stopped
+            # A thread waits for the process, so that it does not become a zombie of a living worker.
+            threading.Thread(target=process.wait, daemon=True).start()
+
+        stack.push(leave)
         while not driver.poll(_POLL_S):
             if process.poll() is not None:
                 return _ended(slot, process.returncode, output)
