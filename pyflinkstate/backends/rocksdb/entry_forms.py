@@ -38,7 +38,7 @@ class TypeForm:
         self.is_sealed = unsealed(type_info) != type_info
         may_load = has_pickles(type_info) or not self.is_portable
         self.pickles = ENCLOSE if self.is_sealed else LOAD if may_load else REFUSE
-        self._opened: Convert = for_each_pickle(type_info, Enclosed)
+        self._opened: Convert = for_each_pickle(type_info, _enclosed)
         self._closed: Convert = for_each_pickle(type_info, _closed)
 
     def to_bytes(self, value: Stored) -> bytes:
@@ -59,7 +59,13 @@ def _is_known(of: TypeInformation, parts: list[bool]) -> bool:
     return find_codec(of) is not USER_DEFINED and all(parts)
 
 
-def _closed(value: object) -> bytes:
+def _enclosed(data: bytes | None) -> Enclosed | None:
+    return None if data is None else Enclosed(data)
+
+
+def _closed(value: object) -> bytes | None:
+    if value is None:
+        return None
     return value.data if isinstance(value, Enclosed) else dump_pickle(value)
 
 
