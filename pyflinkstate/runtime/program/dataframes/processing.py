@@ -413,12 +413,9 @@ class _FirstResults(JobListener):
     """Lets the queries begin that wait for the first checkpoint, which shows its results."""
 
     readers: _Readers
-    has_come: bool = False
 
     def on_checkpoint(self, stats: CheckpointStats) -> None:
-        if not self.has_come:
-            self.has_come = True
-            _release(self.readers)
+        _release(self.readers)
 
 
 def _release(readers: _Readers) -> None:
