@@ -6,9 +6,7 @@ On a real file system of a megabyte; a file that takes the rest of it stands for
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import Count
+from small_disk import fill, make_room, small_disk
 from support_job import JobRun, numbers
 from support_runtime import PICKLED
 
@@ -42,30 +41,8 @@ EPOCHS = 10
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A file system of one megabyte."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("needs to mount a small file system")
-    try:
+    with small_disk(tmp_path / "small") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(folder: Path) -> None:
-    """Take all the space that is left, to the last byte."""
-    with open(folder / "other", "ab", buffering=0) as file:
-        for size in (65536, 512, 1):
-            try:
-                while file.write(bytes(size)) == size:
-                    pass
-            except OSError:
-                continue
-
-
-def make_room(folder: Path) -> None:
-    (folder / "other").unlink(missing_ok=True)
 
 
 @attrs.define

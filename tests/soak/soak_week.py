@@ -34,7 +34,7 @@ JOINED = 100
 RUN_EPOCHS = 5_000
 RETURN_EPOCHS = 30
 MOST_FILES_A_DAY = 2_000
-MOST_RISE_BYTES = 30 << 20
+MOST_RISE_BYTES = 20 << 20
 
 
 class Driver:
@@ -131,7 +131,7 @@ def main() -> int:
                     f"{size_bytes >> 20} MiB, {rss_bytes >> 20} MiB of memory",
                     flush=True,
                 )
-                assert rss_bytes - warm_bytes < MOST_RISE_BYTES + 100 * driver.epoch, "memory rises"
+                assert rss_bytes - warm_bytes < MOST_RISE_BYTES, "memory rises"
         driver.release()
         assert driver.shown() == list(range(1, driver.epoch + 1)), "an epoch is missing, or there twice"
         a_day = files_below(driver.out)[0] * DAY / driver.epoch

@@ -381,20 +381,24 @@ def stop_the_query_of_its_input(job: KeyedProcessQuery, folder: Path) -> None:
 class TestQueriesThatReadWhatThereIs:
     """With ``availableNow``, and started before the job has committed anything."""
 
-    @pytest.mark.parametrize("trigger", [None, {"availableNow": True}], ids=["endless", "availableNow"])
-    def test_they_wait_for_results(self, downstream: Downstream, trigger: Any) -> None:
+    @pytest.mark.parametrize(
+        "options",
+        [{}, {"compact": "1 second"}, {"trigger": {"availableNow": True}}],
+        ids=["endless", "joined", "availableNow"],
+    )
+    def test_they_wait_for_results(self, downstream: Downstream, options: dict[str, Any]) -> None:
         waits = threading.Event()
         note = logging.Handler()
         note.emit = lambda record: waits.set() if " waits until " in record.getMessage() else None  # type: ignore[method-assign]
         logging.getLogger("pyflinkstate.job").addHandler(note)
-        if trigger is not None:
+        if "trigger" in options:
             downstream.input.add(2)
         try:
             with ThreadPoolExecutor(1) as pool:
-                sums = downstream.start(trigger=trigger)
+                sums = downstream.start(**options)
                 started = pool.submit(reads, sums, downstream.folder, availableNow=True)
                 assert waits.wait(PATIENCE_S)
-                if trigger is None:
+                if "trigger" not in options:
                     downstream.input.add(1)
                 query, rows = started.result(PATIENCE_S)
                 assert query.awaitTermination(PATIENCE_S)

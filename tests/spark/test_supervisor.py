@@ -1,4 +1,7 @@
-"""A day of a supervisor: a program that is stopped, killed, upgraded and interrupted, and always goes on."""
+"""A day of a supervisor: a program that is stopped, killed, upgraded and interrupted, and always goes on.
+
+Its disk fills up in between, and is given room again.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
 import pytest
 import supervised_program
+from small_disk import fill, make_room, small_disk
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.needs_root, pytest.mark.timeout(900)]
 
-FILES, LINES = 60, 20
+FILES, LINES = 120, 10
 
 
 @attrs.frozen
@@ -72,22 +76,30 @@ class Supervisor:
 
 
 @pytest.fixture
-def supervisor(tmp_path: Path) -> Supervisor:
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
     (tmp_path / "in").mkdir()
     for number in range(FILES):
         first = number * LINES
         lines = "".join(f"{line}\n" for line in range(first, first + LINES))
         (tmp_path / "in" / f"{number:03}.txt").write_text(lines)
-    return Supervisor(tmp_path)
+    with small_disk(tmp_path / "checkpoints", 8):
+        yield Supervisor(tmp_path)
 
 
-def until(process: subprocess.Popen[str], word: str, count: int = 1) -> str:
-    """Wait until the program has told something often enough; return what it told last."""
+def until(
+    process: subprocess.Popen[str], word: str, count: int = 1, meanwhile: Callable[[], None] = lambda: None
+) -> str:
+    """Wait until the program has told something often enough; return what it told last.
+
+    ``meanwhile`` is called at first, and at each line before.
+    """
     assert process.stdout is not None
+    meanwhile()
     for line in process.stdout:
         count -= word in line
         if count == 0:
             return line
+        meanwhile()
     raise AssertionError(f"the program ended before it said {word!r}")
 
 
@@ -113,18 +125,22 @@ def test_a_day_of_a_supervisor(supervisor: Supervisor) -> None:
     assert supervisor.ended.code == 0
     assert Path(savepoint).parent == supervisor.folder / "savepoints"
 
-    with supervisor.running(savepoint, "dies in its first epoch"):
-        pass
-    assert supervisor.ended.code == -signal.SIGKILL
-    with supervisor.running() as process:
+    for restored in (savepoint, "latest"):
+        with supervisor.running(restored, "dies"):
+            pass
+        assert supervisor.ended.code == -signal.SIGKILL
+    with supervisor.running("latest", "upgraded") as process:
+        until(process, "checkpoint", 2)
+        until(process, "failed", meanwhile=lambda: fill(supervisor.folder / "checkpoints"))
+        make_room(supervisor.folder / "checkpoints")
         until(process, "checkpoint", 2)
         os.killpg(process.pid, signal.SIGINT)
     assert supervisor.ended.code == -signal.SIGINT
-    (line,) = supervisor.ended.lines[1:]
+    line = supervisor.ended.lines[-1]  # others tell of the disk
     assert "is CANCELED" in line
     assert "by SIGINT" in line
 
-    with supervisor.running() as process:
+    with supervisor.running("latest", "upgraded") as process:
         pass
     assert supervisor.ended.code == 0
     count = [0] * 7

@@ -180,11 +180,15 @@ class ResultQueries(StreamingQueryListener):
         session: the session of the DataFrame; queries on it run there.
         output: the directory, as the DataFrame was told to read it.
         until: for what queries that end by themselves wait, for the log.
+        have_come: returns whether what they wait for is there; asked again and again.
     """
 
-    def __init__(self, session: SparkSession, output: str, until: str = "") -> None:
+    def __init__(
+        self, session: SparkSession, output: str, until: str = "", have_come: Callable[[], bool] = bool
+    ) -> None:
         self._session = session
         self._until = until
+        self._have_come = have_come
         self._is_released = threading.Event()
         self._listens = False
         #: What Spark calls the source of such a query in its plan.
@@ -258,7 +262,7 @@ class ResultQueries(StreamingQueryListener):
         if self._is_released.is_set() or not _ends_by_itself(query) or not self._reads(query):
             return
         _log.warning("query %s waits %s", query.id, self._until)
-        while not self._is_released.wait(_LOOK_S) and query.isActive:
+        while not (self._is_released.wait(_LOOK_S) or self._have_come()) and query.isActive:
             pass
 
     def _look_at(self, query: StreamingQuery) -> None:

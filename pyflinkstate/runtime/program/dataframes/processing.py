@@ -373,12 +373,15 @@ def _streaming(
             .parquet(path_in_spark(folder))
         )
     read = [path_in_spark(folder) for folder in folders.values()]
-    until = options.until_results()
-    readers = [(path, streaming_queries.ResultQueries(df.sparkSession, path, until)) for path in read]
-    if not options.ends_by_itself():
+    until, ends = options.until_results(), options.ends_by_itself()
+    have_come: Callable[[], bool] = bool if ends else partial(_has_results, folders[""])
+    readers = [
+        (path, streaming_queries.ResultQueries(df.sparkSession, path, until, have_come)) for path in read
+    ]
+    if not ends and options.compact is None:
         env.add_listener(_FirstResults(readers))
-        if _has_results(folders[""]):
-            _release(readers)
+    if have_come():
+        _release(readers)
     client = env.execute_async(options.job_name)
     for path, queries in readers:
         if path in _readers:
@@ -407,15 +410,12 @@ _Readers = list[tuple[str, streaming_queries.ResultQueries]]
 
 @attrs.define
 class _FirstResults(JobListener):
-    """Lets the queries begin that wait for the first checkpoint, with which results are committed."""
+    """Lets the queries begin that wait for the first checkpoint, which shows its results."""
 
     readers: _Readers
-    has_come: bool = False
 
     def on_checkpoint(self, stats: CheckpointStats) -> None:
-        if not self.has_come:
-            self.has_come = True
-            _release(self.readers)
+        _release(self.readers)
 
 
 def _release(readers: _Readers) -> None:
