@@ -14,7 +14,18 @@ from pathlib import Path
 import kill_program
 import pytest
 import stop_program
-from kill_rounds import CONTEXT, FREEZE_SLOT, MARK, MAX_RUNS, SECOND_DRIVER, SERVER, THAWS, KillRound, Plan
+from kill_rounds import (
+    CONTEXT,
+    FREEZE_SLOT,
+    FULL_DISK,
+    MARK,
+    MAX_RUNS,
+    SECOND_DRIVER,
+    SERVER,
+    THAWS,
+    KillRound,
+    Plan,
+)
 from killed_connectors import SERVED, TARGETS
 from processes import marked
 
@@ -47,6 +58,23 @@ def test_whatever_happens_the_output_is_right_and_nothing_is_left(tmp_path: Path
     assert not this.run().problems(), this.log
     # A streaming query that was killed may read two files in one batch.
     assert plan.is_dataframe or any("epoch 10" in line for line in this.log)
+
+
+@pytest.mark.needs_root
+@pytest.mark.parametrize("engine", ["STAGES", "PIPELINED"])
+def test_a_disk_that_fills_up_is_one_trouble_among_others(tmp_path: Path, engine: str) -> None:
+    pytest.importorskip("rocksdict")
+    plan = Plan(("slot", FULL_DISK, FULL_DISK), backend="rocksdb", engine=engine)
+    this = KillRound(len(engine), tmp_path, plan=plan)
+    assert not this.run().problems(), this.log
+    assert any("epoch 10" in line for line in this.log)
+    assert [line for line in this.log if "full disk" in line]
+
+
+def test_in_a_fifth_of_the_rounds_with_state_on_disk_a_disk_fills_up() -> None:
+    plans = [Plan.drawn(seed).on_disk(seed) for seed in range(50)]
+    assert sum(FULL_DISK in plan.troubles for plan in plans) == 10
+    assert {(plan.backend, plan.is_dataframe) for plan in plans} == {("rocksdb", False)}
 
 
 # --- into the targets of connectors ----------------------------------------------------------------

@@ -66,8 +66,8 @@ RECORDS_PER_EPOCH = 40
 PART = 8
 KEYS = 37
 MAX_HISTORY = 5
-#: A hundred restarts must last until a server that was killed is there again.
-SERVER_DELAY_MS = 300
+#: A hundred restarts must last until a server that was killed is there again, or a disk has room.
+DELAY_MS = 300
 
 RECORDS = [(number * 7919 % KEYS, number) for number in range(EPOCHS * RECORDS_PER_EPOCH)]
 #: The rows of a DataFrame. Files that follow each other have no key in common: a query that was killed may
@@ -246,7 +246,7 @@ def build(env: StreamExecutionEnvironment, args: argparse.Namespace) -> None:
     settings = {
         "pyflinkstate.engine": args.engine,
         "state.backend.type": args.backend,
-        "state.backend.rocksdb.localdir": f"{args.directory}/state",
+        "state.backend.rocksdb.localdir": f"{args.directory}/scratch",
         "state.backend.rocksdb.memory.fixed-per-slot": "20 kb",
     }
     env.configure(Configuration.from_dict(settings))
@@ -255,9 +255,8 @@ def build(env: StreamExecutionEnvironment, args: argparse.Namespace) -> None:
         storage = FileSystemCheckpointStorage(f"{args.directory}/checkpoints", 0)
         env.get_checkpoint_config().set_checkpoint_storage(storage)
     env.get_checkpoint_config().enable_incremental_checkpoints(materialization_interval=4)
-    env.set_restart_strategy(
-        RestartStrategies.fixed_delay_restart(100, SERVER_DELAY_MS if args.server else 0)
-    )
+    delay_ms = DELAY_MS if args.server or args.backend == "rocksdb" else 0
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(100, delay_ms))
     env.set_heartbeat(args.heartbeat_timeout_ms // 5, args.heartbeat_timeout_ms)
     if args.restore:
         env.restore_from(args.restore)

@@ -24,7 +24,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import attrs
@@ -32,6 +32,10 @@ import kill_program
 import psutil
 from killed_connectors import MOMENTS, SERVED, Server
 from processes import Slower, command_of, java_options, marked, quick_start
+
+from pyflinkstate.backends.rocksdb.cold_store import ScratchFolder
+from pyflinkstate.runtime.master.checkpoint_files import shared_files
+from pyflinkstate.runtime.storage import CheckpointFolders
 
 #: What the slots of some rounds are given up after, rather than after 50 seconds.
 SHORT_HEARTBEAT_MS = 5_000
@@ -41,12 +45,19 @@ SECOND_DRIVER, FREEZE_SLOT = "second driver", "freeze slot"
 CONTEXT = "context"
 #: All processes of a host, which comes back at once. Only where there are hosts.
 HOST = "host"
+#: The disk of checkpoints or that of state on disk is full for a moment. Only for root.
+FULL_DISK = "full disk"
+#: The folders that may have a disk of their own.
+DISKS = ("checkpoints", "scratch")
+DISK_SIZE = "48m"
 #: The target's server, which is started again a moment later. Only where there is one.
 SERVER = "server"
 THAWS = ("soon", "while the newer one runs", "when the newer one has ended")
 
 LOCAL_KINDS = ("slot", "worker", "jvm", "driver", CONTEXT, FREEZE_SLOT, SECOND_DRIVER)
 CLUSTER_KINDS = ("executor", *LOCAL_KINDS)
+#: Which seeds have a disk that is full; those on clusters have other ones.
+FULL_DISK_EVERY, FULL_DISK_FROM = 5, 2
 #: The share of rounds that run ``keyed_process``.
 DATAFRAME_SHARE = 0.3
 
@@ -57,7 +68,7 @@ class Plan:
 
     Attributes:
         troubles: in this order: a kind of process to kill, ``"context"``, ``"freeze slot"``, ``"second
-            driver"``, ``"host"`` or ``"server"``.
+            driver"``, ``"host"``, ``"server"`` or ``"full disk"``.
         forks: who forks a child that lives on: the driver, the slots.
         is_slowed: processes are stopped for a moment, again and again.
         injection: a line between "epoch asked for" and "epoch running", and how often it is passed before it
@@ -104,6 +115,13 @@ class Plan:
             target=target,
             kill_publishing=kill,
         )
+
+    def on_disk(self, seed: int) -> Plan:
+        """Return the plan with state on disk; in one round of five a disk fills up as well."""
+        rng, troubles = random.Random(f"disk {seed}"), list(self.troubles)
+        if seed % FULL_DISK_EVERY == FULL_DISK_FROM:
+            troubles.insert(rng.randint(0, len(troubles)), FULL_DISK)
+        return attrs.evolve(self, troubles=tuple(troubles), is_dataframe=False, backend="rocksdb")
 
     @classmethod
     def drawn(cls, seed: int, kinds: tuple[str, ...] = LOCAL_KINDS) -> Plan:
@@ -192,7 +210,7 @@ class Outcome:
         lost: rows of the undisturbed answer that are missing.
         doubled: rows that are too many.
         hang: who was waited for in vain.
-        left: processes that were left.
+        left: processes that were left, and files that nobody needs any more.
         strange: drivers that ended by themselves, and not for what had happened to them.
     """
 
@@ -264,7 +282,7 @@ class Program:
 
 def _trouble_of(line: str) -> str:
     """Return what a line of the log says of a trouble; nothing if it is of something else."""
-    if line.startswith(("kill", "freeze", STOPPED, "second driver")):
+    if line.startswith(("kill", "freeze", STOPPED, "second driver", FULL_DISK)):
         return line.partition(" #")[0]
     if line.startswith("start from savepoint"):
         return "back to savepoint"
@@ -338,14 +356,15 @@ class KillRound:
         """Run to the end of the job and say how it went."""
         self._troubles, self._epochs_left = list(self.plan.troubles), self._rng.randint(1, 3)
         hang = None
-        with self._slowed():
-            try:
-                self._live()
-                self._end_older()
-            except Hang as error:
-                hang = str(error)
-                self._dump()
-        return self.outcome(hang)
+        with self._disks():
+            with self._slowed():
+                try:
+                    self._live()
+                    self._end_older()
+                except Hang as error:
+                    hang = str(error)
+                    self._dump()
+            return self.outcome(hang)
 
     def outcome(self, hang: str | None = None) -> Outcome:
         """Compare the output and look for processes that were left; these are ended then."""
@@ -358,6 +377,8 @@ class KillRound:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(rest, timeout=self.patience_s)
+        if self.plan.backend == "rocksdb" and not hang:
+            left += tuple(self._files_left())
         lost, doubled = (expected - rows).total(), (rows - expected).total()
         return Outcome(lost, doubled, hang, left, tuple(self._strange))
 
@@ -369,6 +390,47 @@ class KillRound:
 
     def has_checkpoint(self) -> bool:
         return any(self.directory.rglob("chk-*/_metadata"))
+
+    def _files_left(self) -> Iterator[str]:
+        """Yield the files of attempts and checkpoints that were abandoned."""
+        scratch, checkpoints = self.directory / "scratch", self.directory / "checkpoints"
+        ScratchFolder(str(scratch)).delete()  # the next slot deletes what killed ones have left
+        yield from map(str, scratch.iterdir())
+        yield from (str(path) for path in checkpoints.rglob("*") if ".inprogress" in path.name)
+        storage = CheckpointFolders(str(checkpoints))
+        for job_id in storage.job_ids():
+            found = [path.parent for path in (checkpoints / job_id).rglob("_metadata")]
+            operators = [one for path in found for one in storage.load(str(path)).operators]
+            states = [subtask for operator in operators for subtask in operator.subtasks]
+            yield from (f"{job_id} {path}" for path in storage.shared_paths(job_id) - shared_files(states))
+            yield from (str(path) for path in (checkpoints / job_id).glob("chk-*") if path not in found)
+
+    @contextmanager
+    def _disks(self) -> Iterator[None]:
+        """Give the folders that may fill up a small disk each."""
+        with ExitStack() as mounted:
+            for name in DISKS if FULL_DISK in self.plan.troubles else ():
+                folder = self.directory / name
+                folder.mkdir()
+                mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "tmpfs", str(folder)]
+                subprocess.run(mount, check=True)
+                mounted.callback(subprocess.run, ["umount", "-l", str(folder)], check=True)
+            yield
+
+    def _fill_disk(self) -> None:
+        """Take all the room of a disk for a moment, and again whenever some of it is given back."""
+        name = self._rng.choice(DISKS)
+        self.log.append(f"full disk, {name}")
+        ends_s = time.monotonic() + self._rng.uniform(0.5, 6)
+        path = self.directory / name / "other"
+        with open(path, "ab", buffering=0) as file:
+            while time.monotonic() < ends_s:
+                with suppress(OSError):
+                    while file.write(bytes(4096)):
+                        pass
+                time.sleep(0.02)
+        path.unlink()
+        self.log.append("there is room")
 
     @contextmanager
     def _slowed(self) -> Iterator[None]:
@@ -530,11 +592,12 @@ class KillRound:
     def _trouble(self, kind: str) -> None:
         if self.plan.waits and not self.has_checkpoint():
             self._troubles.insert(0, kind)
-        elif kind in (SECOND_DRIVER, HOST, SERVER):
+        elif kind in (SECOND_DRIVER, HOST, SERVER, FULL_DISK):
             makes = {
                 SECOND_DRIVER: self._start_second_driver,
                 HOST: self._crash_host,
                 SERVER: self._crash_server,
+                FULL_DISK: self._fill_disk,
             }
             makes[kind]()
         elif kind == FREEZE_SLOT:
