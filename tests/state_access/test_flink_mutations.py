@@ -89,6 +89,7 @@ def test_damage_is_found_or_gives_values(name: str, block: int, tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", NAMES)
-def test_20_000_mutations(name: str, tmp_path: Path) -> None:
-    first = 10_000 + NAMES.index(name) * 2_000
-    assert rounds(name, range(first, first + 2_000), tmp_path) > 100
+def test_5_000_mutations(name: str, tmp_path: Path) -> None:
+    """Those of ``flink_format``, which are many more, open no files and make no state of this project."""
+    first = 10_000 + NAMES.index(name) * 500
+    assert rounds(name, range(first, first + 500), tmp_path) > 50
