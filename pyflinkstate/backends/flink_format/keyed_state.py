@@ -68,13 +68,8 @@ _VALUE, _NAMESPACE = "VALUE_SERIALIZER", "NAMESPACE_SERIALIZER"
 _ROW_OF_KIND = {None: TIMER, StateKind.LIST: LIST, StateKind.MAP: MAP}
 #: In place of the number of a state: the key group has no more entries.
 END_OF_KEY_GROUP = 0xFFFF
-#: Up to this max parallelism, a key group is one byte of a key.
+#: Up to this max parallelism, a key group is one byte of a key in a canonical file, and else it is two.
 _ONE_BYTE = 128
-
-
-def prefix_size(max_parallelism: int) -> int:
-    """Return how many bytes the key group takes in the keys of a canonical file."""
-    return 1 if max_parallelism <= _ONE_BYTE else 2
 
 
 @attrs.frozen
@@ -116,9 +111,9 @@ class FlinkState:
             stored = MapTypeInfo(*[part.type_info() for part in self.value.parts])
         return RegisteredStateMeta(self.name, self.kind, stored, namespace)
 
-    def layout(self, key: Serializer, size: int) -> Layout:
-        """Return how its entries are written, in keys with ``size`` bytes for the key group."""
-        forms = key.form(), self.namespace.form()
+    def layout(self, key: Serializer, max_parallelism: int) -> Layout:
+        """Return how its entries are written."""
+        forms, size = (key.form(), self.namespace.form()), 1 if max_parallelism <= _ONE_BYTE else 2
         if self.kind is None:
             return TimerLayout(*forms, self.value.form(), size)
         if self.kind is StateKind.MAP:
@@ -247,7 +242,7 @@ class KeyedStateFile:
             begins = [offset for offset in handle.offsets if offset]
             head = KeyedStateHead.decode(Reader(read(0, min(begins, default=handle.stream.size_bytes))))
             _check_known(head, handle.is_canonical)
-            layouts = [state.layout(head.key, prefix_size(max_parallelism)) for state in head.states]
+            layouts = [state.layout(head.key, max_parallelism) for state in head.states]
         return KeyedStateFile(head, handle, where, read, layouts)
 
     def key_groups(
@@ -331,7 +326,7 @@ def write_canonical(
     Raises:
         StateValueError: a value does not fit the serializer of its state.
     """
-    layouts = [state.layout(head.key, prefix_size(max_parallelism)) for state in head.states]
+    layouts = [state.layout(head.key, max_parallelism) for state in head.states]
     offsets = dict.fromkeys(key_groups, 0)
     start = head.encode()
     write(start)

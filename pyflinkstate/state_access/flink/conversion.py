@@ -49,8 +49,9 @@ def convert_savepoint(
         PyFlinkStateError: see :func:`edit_flink_savepoint` and :func:`write_flink_savepoint`.
     """
     if to != HERE:
-        opened = open_checkpoint(source)
-        return write_flink_savepoint(opened, target, to, program=program, allow_pickle=allow_pickle)
+        return write_flink_savepoint(
+            open_checkpoint(source), target, to, program=program, allow_pickle=allow_pickle
+        )
     changed = edit_flink_savepoint(
         source,
         program=program,
