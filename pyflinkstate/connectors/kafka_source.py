@@ -38,6 +38,7 @@ from pyflinkstate.api import (
     positive,
     safe_repr,
 )
+from pyflinkstate.backends.flink_format import kafka_offsets
 from pyflinkstate.connectors.extras import needs
 from pyflinkstate.connectors.kafka import Cluster, ClusterBuilder, Config
 from pyflinkstate.errors import (
@@ -428,6 +429,21 @@ class KafkaSource(Source):
             )
         self._found(at)
         self._check_kept(at.next)
+
+    def after_flink(self, splits: list[bytes]) -> Position:
+        """See :class:`Source`. It stops where it would stop if it began now.
+
+        A partition without a split is new; that of a source that stops has come to its end.
+        """
+        at = _At.decode(self.initial_offset())
+        absent = self._client.offsets(at.next, _FIRST) if at.stop is None else at.stop
+        read = {KafkaTopicPartition(*each): offset for each, offset in kafka_offsets(splits).items()}
+        for each, offset in read.items():
+            if each not in at.next:
+                raise _incompatible(each, offset, "is not there, or the program does not name the topic")
+        known = {each: read.get(each, absent[each]) for each in at.next}
+        found = {each: offset for each, offset in known.items() if offset >= 0}
+        return attrs.evolve(at, next={**at.next, **found}).encode()
 
     def latest_offset(self, start: Position, whole: bool) -> Available:
         """See :class:`Source`."""

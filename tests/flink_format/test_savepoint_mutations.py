@@ -9,14 +9,20 @@ from __future__ import annotations
 import pickle
 import random
 import resource
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from flink_savepoints import EVERY, FOLDERS, keyed_files, load, reader_of
+from flink_savepoints import EVERY, FOLDERS, damaged, keyed_files, load, reader_of
 from tiers import cases
 
-from pyflinkstate.backends.flink_format import Savepoint, read_metadata, read_operator_state
+from pyflinkstate.backends.flink_format import (
+    Savepoint,
+    kafka_offsets,
+    read_metadata,
+    read_operator_state,
+)
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import CheckpointError, CorruptCheckpointError
 
@@ -24,13 +30,8 @@ pytestmark = pytest.mark.skipif(not FOLDERS, reason="there are no golden savepoi
 
 #: A savepoint of less than 1 MiB must not need more than this.
 MOST_KIB = 512 * 1024
-EXTREMES = [
-    b"\xff\xff\xff\xff",
-    b"\x7f\xff\xff\xff",
-    b"\x80\x00\x00\x00",
-    b"\x00\x00\x00\x00",
-    b"\x00\x0d\xe7\x04",
-]
+#: Seconds of the processor.
+MOST_S = 10
 
 
 @pytest.fixture(autouse=True)
@@ -39,23 +40,6 @@ def nothing_unpickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(pickle, "loads", loaded.append)
     yield
     assert loaded == []
-
-
-def damaged(data: bytes, seed: random.Random) -> bytes:
-    """Return bytes with one fault."""
-    at = seed.randrange(len(data))
-    size = seed.choice([1, 2, 4, 8, 40])
-    return seed.choice(
-        [
-            data[:at] + bytes([data[at] ^ 1 << seed.randrange(8)]) + data[at + 1 :],
-            data[:at] + seed.randbytes(size) + data[at + size :],
-            data[:at] + seed.choice(EXTREMES) + data[at + 4 :],
-            data[:at],
-            data[:at] + data[at + size :],
-            data[:at] + seed.randbytes(size) + data[at:],
-            data[:at] + data[at : at + size] + data[at:],
-        ]
-    )
 
 
 def read_all(files: dict[str, bytes]) -> int:
@@ -100,8 +84,9 @@ def rounds(name: str, seeds: range) -> int:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in seeds:
         seed = random.Random(number)
-        changed = seed.choice(names)
+        changed, begun = seed.choice(names), time.process_time()
         error = error_of({**files, changed: damaged(files[changed], seed)})
+        assert time.process_time() - begun < MOST_S, f"seed {number}"
         found += error is not None
         is_clear = error is None or (isinstance(error, CheckpointError) and "file" in error.context)
         assert is_clear, f"seed {number}: {error!r}"
@@ -121,6 +106,18 @@ def test_20_000_mutations() -> None:
     for number, name in enumerate(EVERY):
         first = 10_000 + number * 2_000
         assert rounds(name, range(first, first + 2_000)) > 400
+
+
+def test_damaged_splits_of_a_source_are_found_or_are_other_splits() -> None:
+    split = bytes.fromhex("00000000 0000001c 0006 636c69636b73 00000001 0000000000000002 8000000000000000")
+    assert kafka_offsets([split]) == {("clicks", 1): 2}
+    found = 0
+    for number in range(1000):
+        try:
+            kafka_offsets([damaged(split, random.Random(number))])
+        except CheckpointError as error:
+            found += "SourceReaderState" in str(error)
+    assert found > 300
 
 
 @pytest.mark.parametrize("name", FOLDERS)

@@ -64,7 +64,7 @@ def content(folder: str | Path, without: Collection[str] = UNREADABLE) -> Conten
             names = {state.name for state in file.head.states}.difference(without)
             for state, entries in file.key_groups(file.handle.key_groups, names):
                 _add_entries(found, (operator.id.hex(), state.name), entries)
-        for states in [] if operator.coordinator else savepoint.operator_states(operator):
+        for states in [] if operator.has_coordinator else savepoint.operator_states(operator):
             for one in states:
                 of_state = found.setdefault((operator.id.hex(), one.name), set())
                 of_state.update(map(_text, zip(*one.columns, strict=True)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,15 @@ EVERY = {path.parent.name: path.parent for path in sorted(GOLDEN.rglob("_metadat
 #: The folders of golden savepoints that can be read, by their names.
 FOLDERS = {name: path for name, path in EVERY.items() if not name.endswith((*REFUSED,))}
 
+#: What lengths and counts become when they lie.
+EXTREMES = [
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"\x80\x00\x00\x00",
+    b"\x00\x00\x00\x00",
+    b"\x00\x0d\xe7\x04",
+]
+
 #: Everything in a savepoint, with the values as text, as NaN is not equal to itself.
 Content = dict[str, Any]
 
@@ -45,7 +55,7 @@ Content = dict[str, Any]
 def reader_of(stream: Stream, files: dict[str, bytes]) -> Callable[[int, int], bytes]:
     """Return what reads a stream, whose file has this name."""
     data = stream.data if not stream.path else files.get(stream.path.rsplit("/", 1)[-1], b"")
-    return lambda offset, length: data[stream.begin + offset :][:length]
+    return lambda offset, length: data[offset:][:length]
 
 
 def load(folder: Path) -> dict[str, bytes]:
@@ -185,3 +195,20 @@ def _operator_state_again(
     places = write_operator_state(states, chunks.append)
     data = b"".join(chunks)
     return OperatorStateHandle(places, Stream("", len(data), data=data))
+
+
+def damaged(data: bytes, seed: random.Random) -> bytes:
+    """Return bytes with one fault."""
+    at = seed.randrange(len(data))
+    size = seed.choice([1, 2, 4, 8, 40])
+    return seed.choice(
+        [
+            data[:at] + bytes([data[at] ^ 1 << seed.randrange(8)]) + data[at + 1 :],
+            data[:at] + seed.randbytes(size) + data[at + size :],
+            data[:at] + seed.choice(EXTREMES) + data[at + 4 :],
+            data[:at],
+            data[:at] + data[at + size :],
+            data[:at] + seed.randbytes(size) + data[at:],
+            data[:at] + data[at : at + size] + data[at:],
+        ]
+    )

@@ -40,4 +40,8 @@ from pyflinkstate.backends.flink_format.serializers import (
 from pyflinkstate.backends.flink_format.snapshots import (
     Serializer as Serializer,
 )
+from pyflinkstate.backends.flink_format.splits import (
+    READER_STATE as READER_STATE,
+    kafka_offsets as kafka_offsets,
+)
 from pyflinkstate.backends.flink_format.uids import operator_id as operator_id

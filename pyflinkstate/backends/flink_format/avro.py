@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import struct
 from collections.abc import Mapping
 from typing import cast
 
@@ -33,39 +34,47 @@ _PRIMITIVES: dict[str, tuple[Form, TypeInformation]] = {
     "enum": (forms.Number("i"), Types.INT()),
 }
 
-#: Named types by their full names and by their own; None while they are being made.
-Named = dict[str, "tuple[Form, TypeInformation] | None"]
+UNKNOWN: tuple[Form, TypeInformation] = (forms.Opaque(), _RAW)
+
+#: Named types by their full names and by their own.
+Named = dict[str, tuple[Form, TypeInformation]]
 Pairs = list[tuple[object, object]]
 Fields = dict[object, object]
 
 
 @functools.lru_cache(maxsize=100)
-def form_and_type(schema: str) -> tuple[Form, TypeInformation] | None:
-    """Return how values of a schema are written, and their type; None if they have none in this project."""
+def form_and_type(schema: str) -> tuple[Form, TypeInformation]:
+    """Return how values of a schema are written, and their type; :data:`UNKNOWN` if they have no type here.
+
+    The functions below fail, in one way or another, at what they do not know.
+    """
     try:
         return _of(json.loads(schema), {})
-    except (AttributeError, LookupError, PyFlinkStateError, RecursionError, TypeError, ValueError):
-        return None
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        PyFlinkStateError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        struct.error,
+    ):
+        return UNKNOWN
 
 
 def _of(schema: object, named: Named) -> tuple[Form, TypeInformation]:
     if isinstance(schema, str):
-        found = _PRIMITIVES.get(schema) or named.get(schema)
-        if found is None:
-            raise ValueError(f"Avro's {schema} has no type here")
-        return found
+        return _PRIMITIVES.get(schema) or named[schema]
     if isinstance(schema, list):
         return _of_union(schema, named)
-    if not isinstance(schema, dict):
-        raise ValueError(f"{schema} is no schema of Avro")
-    return _of_object(schema, named)
+    return _of_object(cast(Mapping[str, object], schema), named)
 
 
 def _of_union(schemas: list[object], named: Named) -> tuple[Form, TypeInformation]:
-    if len(schemas) != 2 or "null" not in schemas:
-        raise ValueError("a union of Avro other than with null has no type here")
+    first, second = schemas
     null = schemas.index("null")
-    form, type_info = _of(schemas[1 - null], named)
+    form, type_info = _of(first if null else second, named)
     return forms.Nullable(form, (1 - null).to_bytes(4, "big"), null.to_bytes(4, "big")), type_info
 
 

@@ -162,12 +162,8 @@ def _length_bytes(size: int) -> bytes:
 class ListLayout(Layout):
     """A list for each key and namespace; empty ones are not written."""
 
-    def __init__(self, key: Form, namespace: Form, value: List, prefix_size: int) -> None:
-        super().__init__(key, namespace, value, prefix_size)
-        self._element = value.element
-
     def read_value(self, source: Reader) -> object:
-        element = self._element
+        element = cast(List, self._value).element
         found = [element.decode(source)]
         while source.at < source.end:
             if source.byte() != _DELIMITER:
@@ -178,7 +174,8 @@ class ListLayout(Layout):
     def write_entry(
         self, prefix: bytes, key: object, namespace: object, value: object, chunks: list[bytes]
     ) -> None:
-        elements = [self._element.encode(item) for item in cast(list[object], value)]
+        element = cast(List, self._value).element
+        elements = [element.encode(item) for item in cast(list[object], value)]
         if elements:
             add_entry(chunks, prefix + self.encode_key(key, namespace), b",".join(elements))
 

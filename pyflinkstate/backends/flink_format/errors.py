@@ -17,9 +17,6 @@ from pyflinkstate.errors import (
     StateValueError,
 )
 
-#: What writing raises for a value that does not fit its serializer.
-UNFIT = (*MISFITS, struct.error)
-
 #: What reading raises if the bytes make no sense.
 _NONSENSE = (pa.ArrowException, ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
 
@@ -51,7 +48,7 @@ def fitting(state: str, serializer: object) -> Iterator[None]:
     """
     try:
         yield
-    except UNFIT as error:
+    except (*MISFITS, struct.error) as error:
         raise StateValueError(
             f"state {state!r}: a key or value does not fit Flink's {serializer}: {error}", state=state
         ) from error

@@ -23,6 +23,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 import attrs
 
@@ -67,13 +68,8 @@ _VALUE, _NAMESPACE = "VALUE_SERIALIZER", "NAMESPACE_SERIALIZER"
 _ROW_OF_KIND = {None: TIMER, StateKind.LIST: LIST, StateKind.MAP: MAP}
 #: In place of the number of a state: the key group has no more entries.
 END_OF_KEY_GROUP = 0xFFFF
-#: Up to this max parallelism, a key group is one byte of a key.
+#: Up to this max parallelism, a key group is one byte of a key in a canonical file, and else it is two.
 _ONE_BYTE = 128
-
-
-def prefix_size(max_parallelism: int) -> int:
-    """Return how many bytes the key group takes in the keys of a canonical file."""
-    return 1 if max_parallelism <= _ONE_BYTE else 2
 
 
 @attrs.frozen
@@ -115,9 +111,9 @@ class FlinkState:
             stored = MapTypeInfo(*[part.type_info() for part in self.value.parts])
         return RegisteredStateMeta(self.name, self.kind, stored, namespace)
 
-    def layout(self, key: Serializer, size: int) -> Layout:
-        """Return how its entries are written, in keys with ``size`` bytes for the key group."""
-        forms = key.form(), self.namespace.form()
+    def layout(self, key: Serializer, max_parallelism: int) -> Layout:
+        """Return how its entries are written."""
+        forms, size = (key.form(), self.namespace.form()), 1 if max_parallelism <= _ONE_BYTE else 2
         if self.kind is None:
             return TimerLayout(*forms, self.value.form(), size)
         if self.kind is StateKind.MAP:
@@ -171,11 +167,6 @@ def read_serializer(source: Reader) -> Serializer:
     return read_snapshot(source)
 
 
-def write_serializer(name: str, serializer: Serializer) -> bytes:
-    """Return the bytes of a named serializer."""
-    return utf(name) + _SERIALIZER_VERSION.to_bytes(4, "big") + serializer.snapshot()
-
-
 def read_meta(source: Reader) -> tuple[str, int, dict[str, str], dict[str, Serializer]]:
     """Return name, kind, options and serializers of a state, of keyed or of operator state."""
     name, kind = source.utf(), source.unsigned(4)
@@ -189,7 +180,8 @@ def write_meta(name: str, kind: int, options: dict[str, str], serializers: dict[
     chunks = [utf(name), kind.to_bytes(4, "big"), len(options).to_bytes(4, "big")]
     chunks += [utf(key) + utf(option) for key, option in options.items()]
     chunks.append(len(serializers).to_bytes(4, "big"))
-    return b"".join(chunks + [write_serializer(*named) for named in serializers.items()])
+    version = _SERIALIZER_VERSION.to_bytes(4, "big")
+    return b"".join(chunks + [utf(which) + version + one.snapshot() for which, one in serializers.items()])
 
 
 def _encode_meta(state: FlinkState) -> bytes:
@@ -250,7 +242,7 @@ class KeyedStateFile:
             begins = [offset for offset in handle.offsets if offset]
             head = KeyedStateHead.decode(Reader(read(0, min(begins, default=handle.stream.size_bytes))))
             _check_known(head, handle.is_canonical)
-            layouts = [state.layout(head.key, prefix_size(max_parallelism)) for state in head.states]
+            layouts = [state.layout(head.key, max_parallelism) for state in head.states]
         return KeyedStateFile(head, handle, where, read, layouts)
 
     def key_groups(
@@ -271,20 +263,26 @@ class KeyedStateFile:
                 with located(f"{self.where}, key group {key_group}", file=self.where, key_group=key_group):
                     source = Reader(self._read(begin, end - begin), begin)
                     for state, found in self._states(source, key_group, names):
-                        yield state, _entries(state, key_group, found)
+                        is_void = state.namespace.type_info() == VOID_NAMESPACE_TYPE
+                        namespaces = None if is_void else found.namespaces
+                        yield state, KeyGroupEntries(key_group, found.keys, namespaces, found.values)
 
     def _states(
         self, source: Reader, key_group: int, names: Collection[str] | None
     ) -> Iterator[tuple[FlinkState, Columns]]:
-        if not self.handle.is_canonical and source.unsigned(4) != key_group:
+        is_canonical, states = self.handle.is_canonical, self.head.states
+        if not is_canonical and source.unsigned(4) != key_group:
             raise source.damaged("another key group begins here")
         if self.head.is_compressed:
             source = Reader(decompress(source), source.origin)
-        for number in self._numbers(source):
-            state, layout = self.head.states[number], self._layouts[number]
+        next_number = partial(source.unsigned, 2)
+        for number in (
+            iter(next_number, END_OF_KEY_GROUP) if is_canonical else (next_number() for _ in states)
+        ):
+            state, layout = states[number], self._layouts[number]
             is_wanted = names is None or state.name in names
             with located(f"state {state.name!r}", state=state.name):
-                if not self.handle.is_canonical:
+                if not is_canonical:
                     found = layout.read_native(source)
                 elif is_wanted:
                     found = layout.read_canonical(source, key_group)
@@ -293,30 +291,17 @@ class KeyedStateFile:
             if is_wanted and found.keys:
                 yield state, found
 
-    def _numbers(self, source: Reader) -> Iterator[int]:
-        """Iterate over the numbers of the states in a key group."""
-        if self.handle.is_canonical:
-            return iter(lambda: source.unsigned(2), END_OF_KEY_GROUP)
-        return (source.unsigned(2) for _ in self.head.states)
-
 
 def _check_known(head: KeyedStateHead, is_canonical: bool) -> None:
     """Raise an error if nothing tells where a key or a value ends."""
-    unknown = [head.key] if head.key.has_opaque_part else []
-    for state in head.states:
-        unknown += [state.namespace] if state.namespace.has_opaque_part else []
-        unknown += [state.value] if state.value.has_opaque_part and not is_canonical else []
-    if unknown:
+    values = [] if is_canonical else [state.value for state in head.states]
+    needed = [head.key, *[state.namespace for state in head.states], *values]
+    if unknown := [serializer for serializer in needed if serializer.has_opaque_part]:
         raise IncompatibleCheckpointError(
             f"Flink's {unknown[0]} is not known here, so that nothing tells where its bytes end: take a "
             f"canonical savepoint (flink savepoint --type canonical); for keys, use a type made by Types",
             serializer=str(unknown[0]),
         )
-
-
-def _entries(state: FlinkState, key_group: int, found: Columns) -> KeyGroupEntries:
-    is_void = state.namespace.type_info() == VOID_NAMESPACE_TYPE
-    return KeyGroupEntries(key_group, found.keys, None if is_void else found.namespaces, found.values)
 
 
 # --- out ------------------------------------------------------------------------------------------------
@@ -341,12 +326,14 @@ def write_canonical(
     Raises:
         StateValueError: a value does not fit the serializer of its state.
     """
-    layouts = [state.layout(head.key, prefix_size(max_parallelism)) for state in head.states]
+    layouts = [state.layout(head.key, max_parallelism) for state in head.states]
     offsets = dict.fromkeys(key_groups, 0)
     start = head.encode()
     write(start)
     position = len(start)
-    for key_group, states in itertools.groupby(_merged(entries), lambda entry: entry[1].key_group):
+    streams = [zip(itertools.repeat(number), found) for number, found in enumerate(entries)]
+    merged = heapq.merge(*streams, key=lambda entry: (entry[1].key_group, entry[0]))
+    for key_group, states in itertools.groupby(merged, lambda entry: entry[1].key_group):
         section = b"".join(
             [_section(number, head.states[number], layouts[number], found) for number, found in states]
         )
@@ -356,12 +343,6 @@ def write_canonical(
             write(section)
             position += len(section)
     return tuple(offsets.values())
-
-
-def _merged(entries: Sequence[Iterator[KeyGroupEntries]]) -> Iterator[tuple[int, KeyGroupEntries]]:
-    """Return the number of a state and its entries, by key group."""
-    streams = [zip(itertools.repeat(number), found) for number, found in enumerate(entries)]
-    return heapq.merge(*streams, key=lambda entry: (entry[1].key_group, entry[0]))
 
 
 def _section(number: int, state: FlinkState, layout: Layout, found: KeyGroupEntries) -> bytes:

@@ -11,12 +11,11 @@ reads and which needs no serialized Java object::
     SUBTASK  = i4 index (-index - 1: it has finished, and no state follows)
                | i4 0/1 [OPSTATE] managed | i4 0/1 [OPSTATE] raw | KEYED managed | KEYED raw
                | i4 n, inputs | i4 n, outputs
-    OPSTATE  = u1 4 or 17 | i4 n | n x {UTF state, u1 mode, i4 n, n x i8} | [17: UTF, UTF, bool] | STREAM
+    OPSTATE  = u1 0 | u1 4, i4 n, n x {UTF state, u1 mode, i4 n, n x i8}, STREAM
     KEYED    = u1 0 | u1 3, 7 or 12, i4 first key group, i4 n, n x i8 offset, STREAM, [12: UTF id]
     STREAM   = u1 0 | u1 1, UTF name, i4 n, bytes | u1 2, i8 size, UTF path | u1 6, UTF path, i8 size
-               | u1 15 or 16, i8 begin, i8 size, i4 scope, UTF path, UTF id
 
-Keyed state of other kinds, and the content of the channels of an unaligned checkpoint, are refused by name.
+Other kinds of state, and the content of the channels of an unaligned checkpoint, are refused by name.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ _MASTER_MAGIC = 0xC96B1696
 _FINISHED = 0xFFFFFFFF
 _SIGN = 1 << 31
 
-_NULL, _BYTES, _FILE, _RELATIVE, _SEGMENT, _EMPTY_SEGMENT = 0, 1, 2, 6, 15, 16
+_NULL, _BYTES, _FILE, _RELATIVE = 0, 1, 2, 6
 _KEY_GROUPS, _SAVEPOINT, _KEY_GROUPS_V2 = 3, 7, 12
-_OPERATOR_STATE, _MERGED_OPERATOR_STATE = 4, 17
+_OPERATOR_STATE = 4
 #: The modes of operator state, by their numbers.
 _MODES = tuple(OperatorStateMode)
 
-#: Why other handles of keyed state are refused.
+#: Why other kinds of keyed state, operator state and files are refused.
 _REFUSED = {
     5: "an incremental checkpoint of RocksDB",
     11: "an incremental checkpoint of RocksDB",
@@ -54,6 +53,9 @@ _REFUSED = {
     9: "changes of the changelog backend",
     10: "changes of the changelog backend",
     13: "changes of the changelog backend",
+    15: "in files that several subtasks share",
+    16: "in files that several subtasks share",
+    17: "in files that several subtasks share",
 }
 
 
@@ -66,14 +68,12 @@ class Stream:
             bytes are here.
         size_bytes: how many there are.
         is_relative: whether the file is in the savepoint's folder.
-        begin: where they begin in the file.
         data: the bytes, if they are here.
     """
 
     path: str
     size_bytes: int
     is_relative: bool = False
-    begin: int = 0
     data: bytes = attrs.field(default=b"", repr=False)
 
 
@@ -132,7 +132,7 @@ class Operator:
         subtasks: the state of those that have some and have not finished.
         name: its name, from metadata of version 5 on.
         uid: its uid, from version 5 on, if it has one.
-        coordinator: the state of its coordinator, such as the splits of a source.
+        has_coordinator: whether its coordinator has state, as that of a source does.
     """
 
     id: bytes
@@ -141,7 +141,7 @@ class Operator:
     subtasks: dict[int, Subtask]
     name: str = ""
     uid: str = ""
-    coordinator: Stream | None = None
+    has_coordinator: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -190,7 +190,7 @@ def _operator(source: Reader, version: int) -> Operator:
     with located(str(operator), operator=operator_id.hex()):
         if not 0 < operator.max_parallelism <= UPPER_BOUND_MAX_PARALLELISM:
             raise source.damaged(f"{operator.max_parallelism} is not a max parallelism")
-        operator = attrs.evolve(operator, coordinator=_stream(source))
+        operator = attrs.evolve(operator, has_coordinator=_stream(source).size_bytes > 0)
         number = source.unsigned(4)
         for _ in range(0 if number == _FINISHED else number):
             index = source.unsigned(4)
@@ -207,37 +207,42 @@ def _subtask(source: Reader) -> Subtask:
     return subtask
 
 
-def _operator_state(source: Reader) -> OperatorStateHandle | None:
+def _kind(source: Reader) -> int:
+    """Return the kind of what is next; raise ``IncompatibleCheckpointError`` if only Flink reads it."""
     kind = source.byte()
+    if kind in _REFUSED:
+        raise _refused(_REFUSED[kind])
+    return kind
+
+
+def _operator_state(source: Reader) -> OperatorStateHandle | None:
+    kind = _kind(source)
     if kind == _NULL:
         return None
-    if kind not in (_OPERATOR_STATE, _MERGED_OPERATOR_STATE):
+    if kind != _OPERATOR_STATE:
         raise source.damaged(f"operator state of the unknown kind {kind}")
     states = {}
     for _ in range(source.count()):
         name, mode = source.utf(), _MODES[source.byte()]
         states[name] = mode, _offsets(source, source.unsigned(4))
-    if kind == _MERGED_OPERATOR_STATE:
-        source.utf(), source.utf(), source.byte()
-    return OperatorStateHandle(states, _some_stream(source))
+    return OperatorStateHandle(states, _stream(source))
 
 
 def _offsets(source: Reader, number: int) -> tuple[int, ...]:
-    return struct.unpack(f">{number}q", source.take(number * 8))
+    """Return offsets in a file; what is negative is taken for too large a number."""
+    return struct.unpack(f">{number}Q", source.take(number * 8))
 
 
 def _keyed_state(source: Reader) -> KeyedStateHandle | None:
-    kind = source.byte()
+    kind = _kind(source)
     if kind == _NULL:
         return None
-    if kind in _REFUSED:
-        raise _refused(_REFUSED[kind])
     if kind not in (_KEY_GROUPS, _SAVEPOINT, _KEY_GROUPS_V2):
         raise source.damaged(f"keyed state of the unknown kind {kind}")
     start, number = source.unsigned(4), source.unsigned(4)
     if start + number > UPPER_BOUND_MAX_PARALLELISM:
         raise source.damaged(f"key groups from {start} on, {number} of them")
-    offsets, stream = _offsets(source, number), _some_stream(source)
+    offsets, stream = _offsets(source, number), _stream(source)
     if kind == _KEY_GROUPS_V2:
         source.utf()
     return KeyedStateHandle(KeyGroupRange(start, start + number - 1), offsets, stream, kind == _SAVEPOINT)
@@ -250,33 +255,23 @@ def _refused(what: str) -> IncompatibleCheckpointError:
     )
 
 
-def _some_stream(source: Reader) -> Stream:
-    stream = _stream(source)
-    if stream is None:
-        raise source.damaged("state without bytes")
-    return stream
-
-
-def _stream(source: Reader) -> Stream | None:
-    kind = source.byte()
+def _stream(source: Reader) -> Stream:
+    kind = _kind(source)
     if kind == _NULL:
-        return None
+        return Stream("", 0)
     if kind == _BYTES:
         source.utf()
         data = source.take(source.unsigned(4))
         return Stream("", len(data), data=data)
-    begin = 0
     if kind == _FILE:
         size, path = source.long(), source.utf()
     elif kind == _RELATIVE:
         path, size = source.utf(), source.long()
-    elif kind in (_SEGMENT, _EMPTY_SEGMENT):
-        begin, size, _, path, _ = source.long(), source.long(), source.unsigned(4), source.utf(), source.utf()
     else:
         raise source.damaged(f"bytes of the unknown kind {kind}")
-    if size < 0 or begin < 0 or not path:
-        raise source.damaged(f"the file {path!r} has {size} bytes from {begin} on")
-    return Stream(path, size, kind == _RELATIVE, begin)
+    if size < 0 or not path:
+        raise source.damaged(f"the file {path!r} has {size} bytes")
+    return Stream(path, size, kind == _RELATIVE)
 
 
 # --- out ------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ PyFlink's own coders write them, and for some types not as Flink's serializers d
 
 from __future__ import annotations
 
-import datetime
 from decimal import Decimal
 from typing import cast
 
@@ -14,17 +13,16 @@ from pyflinkstate.backends.flink_format import forms
 from pyflinkstate.backends.flink_format.avro import TEXT
 from pyflinkstate.backends.flink_format.cursor import Reader
 from pyflinkstate.backends.flink_format.forms import Form
-from pyflinkstate.backends.flink_format.serializers import LIST, always, nullable_list, serializer_of
+from pyflinkstate.backends.flink_format.serializers import (
+    LIST,
+    always,
+    moment_of,
+    ms_of,
+    nullable_list,
+    serializer_of,
+)
 from pyflinkstate.backends.flink_format.snapshots import MakeForm, SerializerRow
 from pyflinkstate.backends.types import TtlTypeInfo
-
-_MS = datetime.timedelta(milliseconds=1)
-_MIDNIGHT = datetime.datetime(1970, 1, 1)
-
-
-def _ms_of(moment: datetime.datetime) -> tuple[int, ...]:
-    return ((moment - _MIDNIGHT) // _MS,)
-
 
 #: How PyFlink's coders write types that Flink's serializers write otherwise.
 _CODERS: dict[TypeInformation, Form] = {
@@ -35,14 +33,8 @@ _CODERS: dict[TypeInformation, Form] = {
     Types.SQL_DATE(): forms.Fields(
         "i", Types.SQL_DATE().from_internal_type, lambda date: (Types.SQL_DATE().to_internal_type(date),)
     ),
-    Types.SQL_TIME(): forms.Fields(
-        "i",
-        lambda ms: (_MIDNIGHT + ms * _MS).time(),
-        lambda time: _ms_of(datetime.datetime.combine(_MIDNIGHT, cast(datetime.time, time))),
-    ),
-    Types.SQL_TIMESTAMP(): forms.Fields(
-        "q", lambda ms: _MIDNIGHT + ms * _MS, lambda moment: _ms_of(cast(datetime.datetime, moment))
-    ),
+    Types.SQL_TIME(): forms.Fields("i", lambda ms: moment_of(ms).time(), ms_of),
+    Types.SQL_TIMESTAMP(): forms.Fields("q", moment_of, ms_of),
     Types.BASIC_ARRAY(Types.STRING()): nullable_list(TEXT),
     Types.PRIMITIVE_ARRAY(Types.CHAR()): forms.List(TEXT),
 }

@@ -34,7 +34,7 @@ from pyflinkstate.api import (
     Types,
 )
 from pyflinkstate.backends.flink_format import forms
-from pyflinkstate.backends.flink_format.avro import form_and_type
+from pyflinkstate.backends.flink_format.avro import UNKNOWN, form_and_type
 from pyflinkstate.backends.flink_format.cursor import Reader, utf
 from pyflinkstate.backends.flink_format.forms import Form
 from pyflinkstate.backends.flink_format.snapshots import (
@@ -92,7 +92,7 @@ def _atom(snapshot: str, form: Form, type_info: TypeInformation, java_class: str
 
 _LEAST_LONG, _LEAST_INT, _LEAST_BYTE = -(2**63), -(2**31), -(2**7)
 _MS_OF_DAY, _DAY_ONE = 86_400_000, datetime.date(1970, 1, 1).toordinal()
-_EPOCH, _MICROSECOND = datetime.datetime(1970, 1, 1), datetime.timedelta(microseconds=1)
+EPOCH, _MICROSECOND = datetime.datetime(1970, 1, 1), datetime.timedelta(microseconds=1)
 
 
 _date_fields = operator.attrgetter("year", "month", "day")
@@ -116,18 +116,25 @@ def _moment_fields(value: object) -> tuple[int, ...]:
     return (*_date_fields(value), *_time_fields(value))
 
 
-def _timestamp(ms: int, nanos: int) -> object:
-    return _EPOCH + datetime.timedelta(seconds=ms // 1000, microseconds=nanos // 1000)
+def _timestamp(ms: int, nanos: int) -> datetime.datetime:
+    return EPOCH + datetime.timedelta(seconds=ms // 1000, microseconds=nanos // 1000)
 
 
 def _timestamp_fields(value: object) -> tuple[int, ...]:
-    us = (cast(datetime.datetime, value) - _EPOCH) // _MICROSECOND
+    us = (cast(datetime.datetime, value) - EPOCH) // _MICROSECOND
     return us // 1000, us % 1_000_000 * 1000
 
 
-def _ms_of_time(value: object) -> tuple[int, ...]:
-    hour, minute, second, nanos = _time_fields(value)
-    return (((hour * 60 + minute) * 60 + second) * 1000 + nanos // 1_000_000,)
+def moment_of(ms: int) -> datetime.datetime:
+    """Return the moment that is so many milliseconds after the begin of 1970."""
+    return EPOCH + datetime.timedelta(milliseconds=ms)
+
+
+def ms_of(value: object) -> tuple[int, ...]:
+    """Return the milliseconds of a moment since the begin of 1970, or those of a time since midnight."""
+    if isinstance(value, datetime.time):
+        value = datetime.datetime.combine(EPOCH, value)
+    return _timestamp_fields(value)[:1]
 
 
 _NO_DATE = (_LEAST_INT, _LEAST_BYTE, 0)
@@ -169,8 +176,8 @@ _ATOMS: list[tuple[str, Form, TypeInformation, str]] = [
         "SqlTimeSerializer",
         forms.Fields(
             "q",
-            lambda ms: cast(datetime.datetime, _timestamp(ms, ms % 1000 * 1_000_000)).time(),
-            _ms_of_time,
+            lambda ms: moment_of(ms).time(),
+            ms_of,
             (_LEAST_LONG,),
         ),
         Types.SQL_TIME(),
@@ -224,8 +231,8 @@ _JAVA_DATE = _atom(
     _inner(f"{_BASE}DateSerializer"),
     forms.Fields(
         "q",
-        lambda ms: _timestamp(ms, ms % 1000 * 1_000_000),
-        lambda value: _timestamp_fields(value)[:1],
+        moment_of,
+        ms_of,
         (_LEAST_LONG,),
     ),
     Types.SQL_TIMESTAMP(),
@@ -303,10 +310,6 @@ def _text(source: Reader) -> Details:
     return (source.utf(),)
 
 
-def _padding(source: Reader) -> Details:
-    return (source.unsigned(4),)
-
-
 def _write_text(details: Details) -> bytes:
     return utf(cast(str, details[0]))
 
@@ -380,7 +383,12 @@ _NULLABLE = SerializerRow(
     form=lambda of, parts: forms.Nullable(parts[0], b"\0", b"\1" + bytes(cast(int, of.details[0]))),
     type_info=lambda of: _types(of)[0],
     java_class=lambda of: of.parts[0].row.java_class(of.parts[0]),
-    body=composite(2, 1, _padding, lambda details: cast(int, details[0]).to_bytes(4, "big")),
+    body=composite(
+        2,
+        1,
+        lambda source: (source.unsigned(4),),
+        lambda details: cast(int, details[0]).to_bytes(4, "big"),
+    ),
 )
 _TTL = SerializerRow(
     snapshot="org.apache.flink.runtime.state.ttl.TtlStateFactory$TtlSerializerSnapshot",
@@ -486,25 +494,18 @@ _POJO = SerializerRow(
 )
 
 
-def _read_avro(source: Reader, depth: int) -> Content:
-    return (_TEXT.decode(source), _TEXT.decode(source)), ()
-
-
-def _of_schema(serializer: Serializer) -> tuple[Form, TypeInformation]:
-    found = form_and_type(cast(str, serializer.details[1]))
-    assert found is not None
-    return found
-
-
 _TEXT = forms.Text()
 #: The details are a class and the schema.
 _AVRO = SerializerRow(
     snapshot="org.apache.flink.formats.avro.typeutils.AvroSerializerSnapshot",
-    form=lambda of, _: _of_schema(of)[0],
-    type_info=lambda of: _of_schema(of)[1],
+    form=lambda of, _: form_and_type(cast(str, of.details[1]))[0],
+    type_info=lambda of: form_and_type(cast(str, of.details[1]))[1],
     java_class=lambda of: cast(str, of.details[0]),
-    body=Body(_read_avro, lambda of: b"".join(map(_TEXT.encode, of.details))),
-    is_opaque=lambda of: form_and_type(cast(str, of.details[1])) is None,
+    body=Body(
+        lambda source, depth: ((_TEXT.decode(source), _TEXT.decode(source)), ()),
+        lambda of: b"".join(map(_TEXT.encode, of.details)),
+    ),
+    is_opaque=lambda of: form_and_type(cast(str, of.details[1])) is UNKNOWN,
 )
 
 # --- from a type to its serializer -------------------------------------------------------------------

@@ -14,10 +14,7 @@ import pyarrow as pa
 
 from pyflinkstate.backends.flink_format.cursor import Reader
 
-_BEGIN = 0xFF
-_COMPRESSED = 0
-_UNCOMPRESSED = 1
-_LEAST_SKIPPABLE = 0x80
+_COMPRESSED, _UNCOMPRESSED, _LEAST_SKIPPABLE, _BEGIN = 0, 1, 0x80, 0xFF
 _MOST_BYTES = 1 << 16
 
 

@@ -230,6 +230,18 @@ class Source(ABC):
         """Return where a live epoch has ended that began at ``start``, given the positions of its splits."""
         raise NotImplementedError
 
+    def after_flink(self, splits: list[bytes], /) -> object:
+        """Return the offset behind what a source of Flink has read; None to begin as the program says.
+
+        Args:
+            splits: the splits of the source with the same uid in a savepoint of Flink, each as Flink writes
+                it: the version of its serializer, its length, and its content.
+
+        Raises:
+            CheckpointError: they are not of a source that this one can follow.
+        """
+        return None
+
     def commit(self, end: Offset, /) -> None:
         """Release input before ``end``: it is in a completed checkpoint and never requested again.
 

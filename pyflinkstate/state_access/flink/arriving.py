@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 
 import attrs
 import pyarrow as pa
@@ -35,7 +37,13 @@ from pyflinkstate.backends.types import (
     sealed,
 )
 from pyflinkstate.backends.wall_clock import wall_clock_ms
-from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, StateTableError
+from pyflinkstate.errors import (
+    CheckpointError,
+    ConfigurationError,
+    IncompatibleCheckpointError,
+    StateTableError,
+)
+from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.storage import AnyPath
 from pyflinkstate.state_access.flink.opened import FlinkSavepoint
 from pyflinkstate.state_access.flink.programs import ProgramOperator, operators_of
@@ -55,6 +63,7 @@ from pyflinkstate.state_access.writing import (
     DraftState,
     OperatorDraft,
     new_savepoint,
+    planned,
 )
 
 #: Rows that are distributed over key groups at once.
@@ -75,8 +84,9 @@ def edit_flink_savepoint(
 
     ``write(path)`` of the result writes it; before that, it can be changed, and tried with ``dry_run``.
 
-    Operators are found by their uids. Keyed state, timers and operator state are taken over. Positions of
-    sources are not: a source begins where the program says.
+    Operators are found by their uids. Keyed state, timers and operator state are taken over. A Kafka source
+    of the program continues at the offsets that one with the same uid has in the savepoint, for which its
+    cluster is asked; any other source begins where the program says.
 
     Args:
         path: the folder of the savepoint: canonical, or native of the heap backend.
@@ -101,10 +111,14 @@ def edit_flink_savepoint(
     opened = FlinkSavepoint.open(path)
     begun = new_savepoint(job_name or "flink", clock=clock)
     expected: dict[str, ProgramOperator] = {}
+    ours: list[str] = []
+    plan = None
     if program is not None:
-        name, expected = operators_of(program, begun.metadata, job_name)
+        plan, name = planned(program, job_name)
+        expected = operators_of(plan, begun.metadata)
         begun = new_savepoint(name, clock=clock)
-    known = opened.uids({**{uid: uid for uid in expected}, **(uids or {})})
+        ours = [*expected, *[node.uid for node in plan.sources if node.uid]]
+    known = opened.uids({**{uid: uid for uid in ours}, **(uids or {})})
     arrivals = [Arrival(opened, one, known.get(one.id, "")) for one in opened.content.operators]
     arrivals = [one for one in arrivals if one.has_state]
     unknown = [one for one in arrivals if not one.uid or (program is not None and one.uid not in expected)]
@@ -118,7 +132,25 @@ def edit_flink_savepoint(
         for one in arrivals
         if one not in unknown
     }
-    return CheckpointEdit(begun.metadata, None, dict(drafts), clock, allow_pickle)
+    position = None if plan is None else _position(opened, known, plan)
+    metadata = attrs.evolve(begun.metadata, source_position=position)
+    return CheckpointEdit(metadata, None, dict(drafts), clock, allow_pickle)
+
+
+def _position(opened: FlinkSavepoint, known: Mapping[bytes, str], plan: JobPlan) -> object:
+    """Return where the sources of a job continue; None if each begins where the program says."""
+    operators = {known.get(one.id): one for one in opened.content.operators if one.has_coordinator}
+    found: dict[str, object] = {}
+    for node in plan.sources:
+        if node.uid in operators:
+            operator = operators[node.uid]
+            try:
+                position = node.source.after_flink(opened.splits(operator))
+            except CheckpointError as error:
+                raise type(error)(f"{opened.uri}: {operator}: {error.message}", **error.context) from error
+            if position is not None:
+                found[plan.source_key(node)] = position
+    return found if found and len(plan.sources) > 1 else next(iter(found.values()), None)
 
 
 @attrs.frozen(slots=False)
@@ -134,17 +166,17 @@ class Arrival:
     savepoint: FlinkSavepoint = attrs.field(repr=False)
     operator: Operator
     uid: str
-    files: list[KeyedStateFile] = attrs.field(init=False, repr=False)
 
-    @files.default
-    def _files(self) -> list[KeyedStateFile]:
+    @cached_property
+    def files(self) -> list[KeyedStateFile]:
+        """The files of its keyed state; the errors are those of :meth:`FlinkSavepoint.keyed_files`."""
         return self.savepoint.keyed_files(self.operator)
 
     @property
     def has_state(self) -> bool:
         """Whether it has state that is taken over; the positions of a source are not."""
         has_operator_state = any(subtask.operator_state for subtask in self.operator.subtasks.values())
-        return bool(self.files) or (has_operator_state and self.operator.coordinator is None)
+        return bool(self.files) or (has_operator_state and not self.operator.has_coordinator)
 
     @property
     def states(self) -> dict[str, FlinkState]:
@@ -272,14 +304,10 @@ def spread(groups: Iterable[Group], split: Callable[[pa.RecordBatch], Iterator[G
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Put small batches together."""
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= _ROWS:
-            yield pa.concat_batches(waiting)
-            waiting = []
-    if waiting:
-        yield pa.concat_batches(waiting)
+    counted, given = itertools.tee(batches)
+    totals = itertools.accumulate(batch.num_rows for batch in counted)
+    for _, some in itertools.groupby(zip(totals, given, strict=True), lambda each: each[0] // _ROWS):
+        yield pa.concat_batches([batch for _, batch in some])
 
 
 def _operator_subtask(

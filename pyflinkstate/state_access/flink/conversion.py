@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pyarrow as pa
 
@@ -50,8 +49,9 @@ def convert_savepoint(
         PyFlinkStateError: see :func:`edit_flink_savepoint` and :func:`write_flink_savepoint`.
     """
     if to != HERE:
-        opened = open_checkpoint(source)
-        return write_flink_savepoint(opened, target, to, program=program, allow_pickle=allow_pickle)
+        return write_flink_savepoint(
+            open_checkpoint(source), target, to, program=program, allow_pickle=allow_pickle
+        )
     changed = edit_flink_savepoint(
         source,
         program=program,
@@ -100,11 +100,8 @@ def open_flink_savepoint(path: AnyPath, clock: Callable[[], int]) -> Checkpoint:
     """
     operators = FlinkSavepoint.open(path).content.operators
     uids = {one.id.hex(): one.uid or one.id.hex() for one in operators}
-    folder = tempfile.mkdtemp(prefix="pyflinkstate-")
-    try:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyflinkstate-"))
         opened = edit_flink_savepoint(path, uids=uids, clock=clock).write(folder)
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
-    weakref.finalize(opened.reader, shutil.rmtree, folder)  # its tables read it, too
+        weakref.finalize(opened.reader, stack.pop_all().close)  # its tables read it, too
     return opened

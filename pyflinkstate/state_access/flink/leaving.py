@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Collection, Iterator
+from functools import partial
 
 import attrs
 import numpy as np
@@ -70,7 +71,7 @@ from pyflinkstate.state_access.flink.shapes import (
 )
 from pyflinkstate.state_access.keyed_state import Group, KeyedState, by_group
 from pyflinkstate.state_access.tables import OperatorStates
-from pyflinkstate.state_access.writing import new_folder
+from pyflinkstate.state_access.writing import new_folder, planned
 
 
 def write_flink_savepoint(
@@ -104,8 +105,8 @@ def write_flink_savepoint(
     """
     shape = shape_named(to)
     uids = [one.operator_id for one in checkpoint.metadata.operators if not one.is_empty]
-    empty = attrs.evolve(checkpoint.metadata, operators=())
-    known = {} if program is None else operators_of(program, empty, checkpoint.metadata.job_name)[1]
+    empty, name = attrs.evolve(checkpoint.metadata, operators=()), checkpoint.metadata.job_name
+    known = {} if program is None else operators_of(planned(program, name)[0], empty)
     departures = [Departure(uid, shape, known.get(uid), checkpoint, allow_pickle) for uid in uids]
     with new_folder(path) as (folder, uri):
         operators = [one.written(folder) for one in departures]
@@ -127,8 +128,8 @@ def check_for_flink(program: object, metadata: CheckpointMetadata, to: str) -> N
     Raises:
         ConfigurationError: Flink cannot keep the type of a state, or ``to`` is not a format.
     """
-    shape = shape_named(to)
-    for uid, one in operators_of(program, metadata, metadata.job_name)[1].items():
+    shape, plan = shape_named(to), planned(program, metadata.job_name)[0]
+    for uid, one in operators_of(plan, metadata).items():
         InFlink(uid, shape, one).head_of(one.key_type, one.states.values())
 
 
@@ -234,11 +235,9 @@ class Departure(InFlink):
     def written(self, folder: CheckpointFolder) -> Operator:
         """Write the files, and return the operator for the metadata."""
         most = self.keyed.operator.max_parallelism
-        of_keys = of_subtask = None
-        if self.head.states:
-            of_keys = write_file(folder, threading.Event(), self._write_keyed)
-        if self.operator_states:
-            of_subtask = write_file(folder, threading.Event(), self._write_operator_states)
+        write = partial(write_file, folder, threading.Event())
+        of_keys = write(self._write_keyed) if self.head.states else None
+        of_subtask = write(self._write_operator_states) if self.operator_states else None
         return Operator(operator_id(self.uid), 1, most, {0: Subtask(of_subtask, None, of_keys)})
 
     def _write_operator_states(self, writer: SectionWriter) -> OperatorStateHandle:

@@ -6,9 +6,11 @@ and a savepoint that was moved still has them there.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import cast
 
 import attrs
 import pyarrow as pa
@@ -16,6 +18,7 @@ from pyarrow import fs
 
 from pyflinkstate.api import JsonObject
 from pyflinkstate.backends.flink_format import (
+    READER_STATE,
     FlinkOperatorState,
     KeyedStateFile,
     Operator,
@@ -167,13 +170,19 @@ class FlinkSavepoint:
             if (handle := subtask.operator_state) is not None:
                 yield read_operator_state(handle, partial(self._read, handle.stream), where)
 
+    def splits(self, operator: Operator) -> list[bytes]:
+        """Return the splits of a source; errors are those of keyed state."""
+        states = itertools.chain.from_iterable(self.operator_states(operator))
+        return [cast(bytes, item) for one in states if one.name == READER_STATE for item in one.columns[0]]
+
     def _read(self, stream: Stream, offset: int, length: int) -> bytes:
         if not stream.path:
             return stream.data[offset : offset + length]
         name = stream.path.rsplit("/", 1)[-1]
         try:
             with self._file_system.open_input_file(f"{self._folder}/{name}") as file:
-                return bytes(file.read_at(length, stream.begin + offset))
+                size = max(0, min(length, file.size() - offset))  # the length may lie
+                return bytes(file.read_at(size, offset))
         except (OSError, pa.ArrowException) as error:
             raise CorruptCheckpointError(
                 f"{self.uri}: its file {name} cannot be read, and no file elsewhere is: {error}", file=name

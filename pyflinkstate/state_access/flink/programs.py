@@ -15,7 +15,7 @@ from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.types import RegisteredOperatorStateMeta, RegisteredStateMeta, StateMeta, sealed
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.program import type_of
-from pyflinkstate.state_access.writing import open_operator, planned
+from pyflinkstate.state_access.writing import open_operator
 
 
 @attrs.frozen
@@ -41,9 +41,7 @@ class ProgramOperator:
         """
         if not isinstance(meta, RegisteredStateMeta) or meta.name != WINDOW_CONTENTS:
             return meta
-        if meta.kind is StateKind.AGGREGATING:
-            return meta
-        stored = sealed(self.record_type)
+        stored = meta.stored_type if meta.kind is StateKind.AGGREGATING else sealed(self.record_type)
         return attrs.evolve(meta, stored_type=ListTypeInfo(stored) if meta.kind is StateKind.LIST else stored)
 
 
@@ -74,22 +72,17 @@ class _Watched(HashMapStateBackend):
         return self.of_operators[-1]
 
 
-def operators_of(
-    program: object, metadata: CheckpointMetadata, job_name: str | None
-) -> tuple[str, dict[str, ProgramOperator]]:
-    """Return the name of a program's job, and its operators by uid.
+def operators_of(plan: JobPlan, metadata: CheckpointMetadata) -> dict[str, ProgramOperator]:
+    """Return the operators of a program by uid.
 
     Args:
-        program: the environment in which the program was built.
+        plan: the plan of the program.
         metadata: an empty checkpoint.
-        job_name: the name with which it would be executed.
 
     Raises:
-        ConfigurationError: the program has no sink, or is not an environment.
         PyFlinkStateError: a function cannot be opened.
     """
-    plan, name = planned(program, job_name)
-    return name, {one.operator_id: _operator(plan, one.operator_id, metadata) for one in plan.operators}
+    return {one.operator_id: _operator(plan, one.operator_id, metadata) for one in plan.operators}
 
 
 def _operator(plan: JobPlan, uid: str, metadata: CheckpointMetadata) -> ProgramOperator:

@@ -263,9 +263,8 @@ def _thread_type(type_info: TypeInformation) -> TypeInformation:
 Change = Callable[[object], object]
 
 
-def load(pickled: object) -> object:
-    """Return the value of a pickle of plain values; raise ``PickledStateError`` for others."""
-    return load_plain(cast(bytes, pickled))
+#: Returns the value of a pickle of plain values; raises ``PickledStateError`` for others.
+load = cast(Change, load_plain)
 
 
 def each_value(

@@ -1,6 +1,7 @@
 """Writes the savepoints of ``tests/flink_format/golden`` with real Flink: ``write_golden.py [NAME...]``.
 
-It needs the environment of ``make interop``, and Maven (``mvn``) for the versions of Flink before 2.3.
+It needs the environment of ``make interop``, and Maven (``mvn``) for the versions of Flink before 2.3 and for
+Kafka, of which it starts a broker.
 What it writes differs in names of files and identifiers only. Flink's clock stands still meanwhile.
 """
 
@@ -12,7 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +23,8 @@ GOLDEN = PROGRAMS.parent / "golden"
 ROOT = PROGRAMS.parents[2]
 FLINK = Path(os.environ.get("FLINK_ENVIRONMENT", ROOT / "build" / "flink"))
 PYFLINK_VERSION = "2.3.0"
+#: Flink's Kafka source, and what it needs that is not in PyFlink's wheel.
+KAFKA = ("org.apache.flink:flink-connector-kafka:4.0.1-2.0", "org.apache.flink:flink-connector-base:2.2.1")
 #: Without a watermark, the timers that PyFlink has set in process mode would not be in the savepoint, which
 #: ends their bundle: they still wait in the task's mailbox.
 LINES = "1000,1\n2000,2\n3000,3\n4000,1\nw,500\n"
@@ -59,6 +63,7 @@ class Savepoint:
 
 
 SAVEPOINTS = {
+    "2.3.0-kafka": Savepoint("2.3.0", "kafka", "CANONICAL", TWO_SUBTASKS),
     **{
         f"{PYFLINK_VERSION}-{mode}{suffix}": Savepoint(PYFLINK_VERSION, mode, form, settings)
         for mode in ("process", "thread")
@@ -99,21 +104,16 @@ def write(name: str, folder: Path) -> None:
         "execution.checkpointing.dir": f"file://{folder}",
         **savepoint.settings,
     }
-    arguments = [
-        savepoint.program,
-        str(lines),
-        f"file://{folder}",
-        savepoint.format,
-        *(f"{key}={value}" for key, value in settings.items()),
-    ]
-    command = (
-        [str(FLINK / "pyflink" / "bin" / "python"), str(PROGRAMS / "golden_pyflink.py"), *arguments]
-        if savepoint.program in ("process", "thread")
-        else ["java", *JAVA_OPTIONS, "-cp", _class_path(savepoint.version), "golden.Golden", *arguments]
-    )
-    preloaded = {"LD_PRELOAD": str(FLINK / "clock.so"), "FLINK_CLOCK_MS": str(CLOCK_MS)}
-    environment = {**os.environ, **preloaded, "FLINK_JARS": f"file://{FLINK / 'interop.jar'}"}
-    subprocess.run(command, env=environment, check=True, timeout=300, stdout=subprocess.DEVNULL)
+    told = [f"{key}={value}" for key, value in settings.items()]
+    if savepoint.program == "kafka":
+        with _records_in_kafka() as servers:
+            _run([*_java("KafkaGolden", savepoint.version), servers, "7", f"file://{folder}", *told])
+    else:
+        arguments = [savepoint.program, str(lines), f"file://{folder}", savepoint.format, *told]
+        python = [str(FLINK / "pyflink" / "bin" / "python"), str(PROGRAMS / "golden_pyflink.py")]
+        in_python = savepoint.program in ("process", "thread")
+        preloaded = {"LD_PRELOAD": str(FLINK / "clock.so"), "FLINK_CLOCK_MS": str(CLOCK_MS)}
+        _run([*(python if in_python else _java("Golden", savepoint.version)), *arguments], **preloaded)
     (written,) = folder.glob("**/_metadata")
     shutil.rmtree(GOLDEN / name, ignore_errors=True)
     (GOLDEN / name).mkdir(parents=True)
@@ -121,32 +121,60 @@ def write(name: str, folder: Path) -> None:
         shutil.copy(file, GOLDEN / name)
 
 
-def _class_path(version: str) -> str:
-    """Compile the program for a version of Flink and return what it runs with."""
-    classes = FLINK / f"classes-{version}"
+def _run(command: Sequence[str], **variables: str) -> None:
+    environment = {**os.environ, **variables, "FLINK_JARS": f"file://{FLINK / 'interop.jar'}"}
+    subprocess.run(command, env=environment, check=True, timeout=300, stdout=subprocess.DEVNULL)
+
+
+@contextmanager
+def _records_in_kafka() -> Iterator[str]:
+    """Start a broker with seven records in the topic "clicks", and one in "orders"; yield its address."""
+    sys.path.append(str(ROOT / "tests" / "support"))
+    from kafka_server import running_kafka
+
+    with running_kafka() as kafka:
+        clicks, orders = kafka.topic(3, "clicks"), kafka.topic(1, "orders")
+        kafka.send(clicks, "a", "b", "a", "c", "a")
+        kafka.send(clicks, "b", "b", partition=1)
+        kafka.send(orders, "before")
+        yield kafka.servers
+
+
+def _java(program: str, version: str) -> list[str]:
+    """Compile a program for a version of Flink and return the command that runs it."""
+    classes = FLINK / f"classes-{version}-{program}"
     jars = _jars(version)
+    if program == "KafkaGolden":
+        jars += f":{_fetched('kafka', KAFKA)}"
     sources = [ROOT / "tests" / "interop" / "flink" / f"{name}.java" for name in ("Lines", "Run", "Written")]
     compile_all = ["javac", "-nowarn", "-cp", jars, "-d", str(classes)]
-    subprocess.run([*compile_all, *map(str, sources), str(PROGRAMS / "Golden.java")], check=True)
-    return f"{jars}:{classes}"
+    subprocess.run([*compile_all, *map(str, sources), str(PROGRAMS / f"{program}.java")], check=True)
+    return ["java", *JAVA_OPTIONS, "-cp", f"{jars}:{classes}", f"golden.{program}"]
 
 
 def _jars(version: str) -> str:
     if version == PYFLINK_VERSION:
         (jars,) = (FLINK / "pyflink" / "lib").glob("python*/site-packages/pyflink/lib")
         return f"{jars}/*"
-    folder = FLINK / f"flink-{version}"
+    artifacts = [f"org.apache.flink:{name}:{version}" for name in ("flink-clients", "flink-streaming-java")]
+    return _fetched(f"flink-{version}", artifacts)
+
+
+def _fetched(name: str, artifacts: Sequence[str]) -> str:
+    """Fetch artifacts of Maven, and what they need, into a folder with this name; return its jars."""
+    folder = FLINK / name
     if not folder.exists():
-        artifacts = "".join(
-            f"<dependency><groupId>org.apache.flink</groupId><artifactId>{artifact}</artifactId>"
-            f"<version>{version}</version></dependency>"
-            for artifact in ("flink-clients", "flink-streaming-java")
+        dependencies = "".join(
+            "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
+                *artifact.split(":")
+            )
+            for artifact in artifacts
         )
         folder.mkdir(parents=True)
         (folder / "pom.xml").write_text(
             '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
             "<groupId>golden</groupId><artifactId>golden</artifactId><version>1</version>"
-            f"<dependencies>{artifacts}</dependencies></project>"
+            f"<dependencies>{dependencies}</dependencies></project>"
         )
         copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
         subprocess.run([*copy, "-DincludeScope=runtime"], cwd=folder, check=True)
