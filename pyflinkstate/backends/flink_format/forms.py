@@ -123,10 +123,8 @@ class Text(Form):
         if text.isascii():
             return varint(len(text) + 1) + text.encode("ascii")
         units = text.encode("utf-16-be", "surrogatepass")
-        chunks = [varint(len(units) // 2 + 1)]
-        for place in range(0, len(units), 2):
-            chunks.append(varint(units[place] << 8 | units[place + 1]))
-        return b"".join(chunks)
+        chunks = [varint(units[place] << 8 | units[place + 1]) for place in range(0, len(units), 2)]
+        return varint(len(chunks) + 1) + b"".join(chunks)
 
     def decode(self, source: Reader) -> object:
         size = source.varint() - 1
@@ -272,11 +270,7 @@ class Map(Form):
 
     def decode(self, source: Reader) -> object:
         key, item = self.key, self.item
-        entries: dict[object, object] = {}
-        for _ in range(source.count()):
-            name = key.decode(source)
-            entries[name] = item.decode(source)
-        return entries
+        return {key.decode(source): item.decode(source) for _ in range(source.count())}
 
 
 class Blocks(Form):
@@ -291,12 +285,10 @@ class Blocks(Form):
         return b"".join([varint(len(items)), *chunks, b"\0"]) if items else b"\0"
 
     def decode(self, source: Reader) -> object:
+        element = self._element
         found: list[object] = []
-        number = source.varint()
-        while number > 0:
-            for _ in range(number):  # each element takes at least one byte
-                found.append(self._element.decode(source))
-            number = source.varint()
+        while (number := source.varint()) > 0:
+            found += [element.decode(source) for _ in range(number)]  # each takes at least one byte
         return found
 
 
