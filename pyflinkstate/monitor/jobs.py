@@ -38,7 +38,7 @@ from pyflinkstate.runtime.master import (
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.sinks import SinkTotals
 from pyflinkstate.runtime.storage import absolute, child_uri
-from pyflinkstate.runtime.wire import Clock, SlotId, SlotOutput
+from pyflinkstate.runtime.wire import Clock, SlotId, SlotOutput, take
 
 #: Maximum bytes of the waiting events.
 QUEUE_BYTES = 32 << 20
@@ -238,7 +238,7 @@ class EventQueue:
         Raises:
             queue.Empty: none came in time.
         """
-        make, size = self._events.get(timeout=timeout_s)
+        make, size = take(self._events, timeout_s)
         with self._lock:
             self._left_bytes += size
         return make

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
+from support_runtime import PATIENCE_S
 
 from pyflinkstate.errors import SparkUnavailableError
 from pyflinkstate.runtime.wire import next_of, result_of, wait_for
@@ -62,3 +64,16 @@ def test_a_result_may_be_none_or_an_error_and_one_that_never_comes_is_given_up()
     alone: Future[None] = Future()
     with pytest.raises(SparkUnavailableError):
         result_of(alone, lambda: GONE)
+
+
+def test_a_wait_for_an_empty_queue_ends_however_short_it_is() -> None:
+    """CPython's own may last for ever if its time is over before it begins."""
+
+    def wait_often() -> None:
+        for _ in range(20_000):
+            assert next_of(queue.SimpleQueue())(1e-6) is None
+
+    waiting = threading.Thread(target=wait_often, daemon=True)
+    waiting.start()
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()

@@ -54,7 +54,16 @@ from pyflinkstate.runtime.master.observe import JobExecutionResult
 from pyflinkstate.runtime.queries import LiveSlots, StateQueries
 from pyflinkstate.runtime.settings import JobStatus, OnSigterm, deletes_checkpoints
 from pyflinkstate.runtime.slots import SlotLost
-from pyflinkstate.runtime.wire import CancelJob, Clock, DumpThreads, SlotId, SlotOutput, TaskReport, WakeUp
+from pyflinkstate.runtime.wire import (
+    CancelJob,
+    Clock,
+    DumpThreads,
+    SlotId,
+    SlotOutput,
+    TaskReport,
+    WakeUp,
+    take,
+)
 
 TICK_S = 0.5
 #: How often a job that waits for its restart checks whether it can restart at all.
@@ -129,7 +138,7 @@ class Inbox:
         if self._found:
             return
         try:
-            mail = self._mailbox.get(timeout=timeout_s)
+            mail = take(self._mailbox, timeout_s)
         except queue.Empty:
             if is_stopping:
                 self._actions.slots.cut_off()

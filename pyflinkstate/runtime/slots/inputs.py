@@ -19,7 +19,7 @@ import attrs
 from pyflinkstate.errors import SlotLostError
 from pyflinkstate.runtime.slots.slot_service import SlotService
 from pyflinkstate.runtime.slots.time_shares import TimeShares
-from pyflinkstate.runtime.wire import LOOK_EVERY_S, Channel, ChannelEvent, InputFrame, SlotId, wait_for
+from pyflinkstate.runtime.wire import LOOK_EVERY_S, Channel, ChannelEvent, InputFrame, SlotId, take, wait_for
 
 #: How many frames of a channel are read before the slot has processed the first one of them.
 FRAMES_AHEAD = 3
@@ -69,9 +69,7 @@ class Inputs:
     def _next(self, rest_s: float) -> tuple[str, bytes | None] | None:
         """Return what has come; None if nothing comes for some seconds."""
         with suppress(queue.Empty):
-            return self._mail.get_nowait()
-        with suppress(queue.Empty):
-            return self._mail.get(timeout=min(rest_s, LOOK_EVERY_S))
+            return take(self._mail, min(rest_s, LOOK_EVERY_S))
         if (error := self._lost()) is not None:
             raise error
         return None

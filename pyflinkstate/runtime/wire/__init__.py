@@ -92,6 +92,7 @@ from pyflinkstate.runtime.wire.time import (
     next_of as next_of,
     result_of as result_of,
     steady as steady,
+    take as take,
     wait_for as wait_for,
 )
 from pyflinkstate.runtime.wire.tls import new_secret as new_secret

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from concurrent import futures
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Protocol
 
 import attrs
@@ -90,11 +91,23 @@ def next_of(mailbox: queue.SimpleQueue[T]) -> Callable[[float], T | None]:
 
     def look(timeout_s: float) -> T | None:
         try:
-            return mailbox.get(timeout=timeout_s)
+            return take(mailbox, timeout_s)
         except queue.Empty:
             return None
 
     return look
+
+
+def take(mailbox: queue.SimpleQueue[T], timeout_s: float | None) -> T:
+    """Return the next item of a queue that one thread reads; raise ``queue.Empty`` if none comes in time.
+
+    CPython's ``get`` may wait for ever: where its lock is free although the queue is empty, it takes the lock
+    and computes what is left of the time-out, and if that is negative by then, it waits without one. After
+    ``get_nowait`` the lock is taken.
+    """
+    with suppress(queue.Empty):
+        return mailbox.get_nowait()
+    return mailbox.get(timeout=timeout_s)
 
 
 def joined(thread: threading.Thread) -> Callable[[float], bool | None]:
