@@ -114,7 +114,7 @@ BY_IDENTITY := $(addprefix --deselect tests/snapshots/test_snapshot_restore.py::
 full-on-disk: $(SETUP)
 	PYFLINKSTATE_TEST_BACKEND=rocksdb $(BIN)/python -m pytest tests/heap/test_contract_*.py \
 		tests/heap/test_state_machines.py tests/heap/test_increments.py tests/snapshots $(BY_IDENTITY)
-	PYFLINKSTATE_TEST_BACKEND=native $(BIN)/python -m pytest tests/heap/test_contract_*.py \
+	PYFLINKSTATE_TEST_BACKEND=native $(BIN)/python -m pytest tests/heap/test_contract_snapshots.py \
 		tests/snapshots/test_snapshot_restore.py tests/snapshots/test_changed_types.py $(BY_IDENTITY)
 
 full-interpreted: $(SETUP)
