@@ -111,11 +111,16 @@ BY_IDENTITY := $(addprefix --deselect tests/snapshots/test_snapshot_restore.py::
 	test_a_synchronous_part_that_fails_half_way_leaves_nothing_frozen \
 	test_a_stream_that_fails_is_aborted_and_all_is_released)
 
+# And those of the sections of a file that has all entries.
+BY_SECTIONS := $(addprefix --deselect tests/snapshots/test_snapshot_restore.py::TestDamage::,\
+	test_any_altered_section_is_found test_damage_in_key_groups_of_other_subtasks_is_not_looked_at)
+
 full-on-disk: $(SETUP)
 	PYFLINKSTATE_TEST_BACKEND=rocksdb $(BIN)/python -m pytest tests/heap/test_contract_*.py \
 		tests/heap/test_state_machines.py tests/heap/test_increments.py tests/snapshots $(BY_IDENTITY)
 	PYFLINKSTATE_TEST_BACKEND=native $(BIN)/python -m pytest tests/heap/test_contract_snapshots.py \
-		tests/snapshots/test_snapshot_restore.py tests/snapshots/test_changed_types.py $(BY_IDENTITY)
+		tests/snapshots/test_snapshot_restore.py tests/snapshots/test_changed_types.py $(BY_IDENTITY) \
+		$(BY_SECTIONS)
 
 full-interpreted: $(SETUP)
 	@rm -rf $(PURE) && mkdir -p $(PURE) && cp -R pyflinkstate $(PURE)/
