@@ -6,12 +6,9 @@ operator or the state.
 
 from __future__ import annotations
 
-import pickle
 import random
 import resource
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from flink_savepoints import EVERY, FOLDERS, damaged, keyed_files, load, reader_of
@@ -26,20 +23,15 @@ from pyflinkstate.backends.flink_format import (
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import CheckpointError, CorruptCheckpointError
 
-pytestmark = pytest.mark.skipif(not FOLDERS, reason="there are no golden savepoints")
+pytestmark = [
+    pytest.mark.skipif(not FOLDERS, reason="there are no golden savepoints"),
+    pytest.mark.usefixtures("nothing_unpickled"),
+]
 
 #: A savepoint of less than 1 MiB must not need more than this.
 MOST_KIB = 512 * 1024
 #: Seconds of the processor.
 MOST_S = 10
-
-
-@pytest.fixture(autouse=True)
-def nothing_unpickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    loaded: list[Any] = []
-    monkeypatch.setattr(pickle, "loads", loaded.append)
-    yield
-    assert loaded == []
 
 
 def read_all(files: dict[str, bytes]) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,10 +34,11 @@ from pyflinkstate.backends.types import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
     RegisteredStateMeta,
-    internal_types,
 )
 from pyflinkstate.errors import CheckpointError, CorruptCheckpointError, PyFlinkStateError
 from pyflinkstate.runtime.storage import CheckpointFolders
+
+pytestmark = pytest.mark.usefixtures("nothing_unpickled")
 
 OTHER_JOB = "f" * 32
 
@@ -51,16 +51,6 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
         (tmp_path / place / OUTSIDE).write_bytes(b"somebody else's")
     return made
-
-
-@pytest.fixture(autouse=True)
-def nothing_unpickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The program has declared all of its state."""
-    loaded: list[Any] = []
-    monkeypatch.setattr(internal_types.pickle, "loads", loaded.append)
-    yield
-    monkeypatch.undo()
-    assert loaded == []
 
 
 def others(checkpoint: Checkpoint, tmp_path: Path) -> dict[str, bytes]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 import resource
 import shutil
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from flink_savepoints import FOLDERS, damaged, load
@@ -26,6 +23,8 @@ from pyflinkstate.errors import (
 from pyflinkstate.state_access import edit_flink_savepoint
 from pyflinkstate.state_access.flink import FlinkSavepoint
 
+pytestmark = pytest.mark.usefixtures("nothing_unpickled")
+
 #: A savepoint of less than 1 MiB must not need more than this.
 MOST_KIB = 512 * 1024
 #: Seconds of the processor.
@@ -35,14 +34,6 @@ NAMES = [name for name in FOLDERS if not name.endswith(("-java", "-java-native")
 NAMES = ["2.3.0-java", *[name for name in NAMES if "process" not in name]]
 #: States of which Python has no value, or only the bytes.
 UNREADABLE = ("local_date", "kryo", "pojo")
-
-
-@pytest.fixture(autouse=True)
-def nothing_unpickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    loaded: list[Any] = []
-    monkeypatch.setattr(pickle, "loads", loaded.append)
-    yield
-    assert loaded == []
 
 
 def rounds(name: str, seeds: range, folder: Path) -> int:

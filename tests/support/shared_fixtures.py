@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,3 +93,13 @@ def blocked(tmp_path: Path) -> str:
     """A path below a regular file: nobody can write there, root neither."""
     (tmp_path / "file").write_text("in the way")
     return str(tmp_path / "file" / "checkpoints")
+
+
+@pytest.fixture
+def nothing_unpickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail if anything is unpickled: the program has declared all of its state."""
+    loaded: list[object] = []
+    monkeypatch.setattr(pickle, "loads", loaded.append)
+    yield
+    monkeypatch.undo()
+    assert loaded == []
