@@ -211,6 +211,10 @@ class SlotLostError(RuntimeFailure, ConnectionError):
     """A state slot died or cannot be reached."""
 
 
+class EpochBrokenOffError(SlotLostError):
+    """An epoch was broken off because something else has failed, which is told instead if it is known."""
+
+
 class UntrustedConnectionError(RuntimeFailure, ConnectionError):
     """The peer of a connection is not the expected one, or its data was changed on the way."""
 

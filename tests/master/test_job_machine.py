@@ -16,6 +16,7 @@ from pyflinkstate.errors import (
     CheckpointStorageError,
     ConfigurationError,
     CorruptCheckpointError,
+    EpochBrokenOffError,
     ImpossibleEventError,
     JobCancelledError,
     JobFailedError,
@@ -322,6 +323,7 @@ def told_to_restore() -> Driven:
 
 ENDED = "the engine has ended the epoch that runs"
 AWAY, GONE = CheckpointStorageError("the storage is away"), SparkUnavailableError("gone")
+BROKEN_OFF = EpochBrokenOffError("a channel has ended")
 DAMAGED = CorruptCheckpointError("damaged")
 NOT_RESTORED = EpochEnded(None, DAMAGED, 1)
 CANCELLED = EpochEnded(None, SparkJobError("cancelled"), 1)
@@ -446,6 +448,22 @@ STORIES: dict[str, Story] = {
         ],
         {},
     ),
+    **{
+        f"of an epoch that was broken off, {what}": (
+            running,
+            {},
+            [
+                (Failed(BROKEN_OFF), [CancelEpoch()]),
+                (EpochEnded(None, error, 1), []),
+                (OVER, (EndAttempt(counts),)),
+            ],
+            {},
+        )
+        for what, error, counts in (
+            ("what the engine tells counts", BROKEN, BROKEN),
+            ("the first failure counts if the engine knows no more", EpochBrokenOffError("so"), BROKEN_OFF),
+        )
+    },
     "that nothing could be cancelled does not count": (
         running,
         {"CancelEpoch": GONE},

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
@@ -39,6 +40,7 @@ import attrs
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,
+    EpochBrokenOffError,
     ImpossibleEventError,
     JobCancelledError,
     JobFailedError,
@@ -318,8 +320,8 @@ class JobMachine:
             self.status = JobStatus.RESTARTING
         if self.flight.is_busy:
             yield from failure_of([CancelEpoch()])
-        while cancelled := (yield from failure_until(self, _is_cancellation)):
-            error = error if _is_cancellation(error) else cancelled
+        while later := (yield from failure_until(self, partial(_counts_after, error))):
+            error = later
         return error
 
     def _verdict(self, ended: AttemptEnded) -> int | PyFlinkStateError:
@@ -528,6 +530,14 @@ def failure_until(
             return error
     job.course.take(event)
     return None
+
+
+def _counts_after(error: PyFlinkStateError, later: PyFlinkStateError) -> bool:
+    """Return whether a later failure is the one that counts: a cancellation, or what a first one came of."""
+    if _is_cancellation(error):
+        return False
+    is_cause = isinstance(error, EpochBrokenOffError) and not isinstance(later, EpochBrokenOffError)
+    return is_cause or _is_cancellation(later)
 
 
 def _is_cancellation(error: PyFlinkStateError) -> bool:

@@ -18,7 +18,7 @@ from contextlib import suppress
 
 import attrs
 
-from pyflinkstate.errors import PyFlinkStateError, SlotLostError, SparkJobError
+from pyflinkstate.errors import EpochBrokenOffError, PyFlinkStateError, SlotLostError, SparkJobError
 from pyflinkstate.runtime.engine import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.pipelined.crew import Crew, PartId
 from pyflinkstate.runtime.pipelined.vertices import PipelinedGraph, can_read_ahead
@@ -181,7 +181,7 @@ class Attempt:
 
     def life(self) -> Generator[None]:
         """Begin, carry out orders until something fails or the attempt is ended, and end all processes."""
-        error: PyFlinkStateError = SparkJobError("the epoch was broken off")
+        error: PyFlinkStateError = EpochBrokenOffError("the epoch was broken off")
         try:
             yield from self._begin()
             while True:
@@ -231,7 +231,7 @@ class Attempt:
         if known != (self._slots_started, self._tasks_ended):
             error = None  # what has just ended has told of it
         if self._is_over.is_set():
-            error = SparkJobError("the epoch was cancelled")
+            error = EpochBrokenOffError("the epoch was cancelled")
         elif self._tasks_ended is not None:
             error = self._tasks_ended.error or SlotLostError("the source tasks have ended")
         if error is not None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import attrs
 
-from pyflinkstate.errors import SlotLostError
+from pyflinkstate.errors import EpochBrokenOffError
 from pyflinkstate.runtime.slots.slot_service import SlotService
 from pyflinkstate.runtime.slots.time_shares import TimeShares
 from pyflinkstate.runtime.wire import LOOK_EVERY_S, Channel, ChannelEvent, InputFrame, SlotId, take, wait_for
@@ -92,7 +92,7 @@ class Inputs:
             rest_s: returns how long to wait if nothing comes; then a frame without records is yielded.
 
         Raises:
-            SlotLostError: a channel has ended before its barrier.
+            EpochBrokenOffError: a channel has ended before its barrier.
         """
         alignment = Alignment(senders, openings)
         while alignment.waiting:
@@ -102,7 +102,7 @@ class Inputs:
                 continue
             sender, data = mail
             if data is None:
-                raise self._lost() or SlotLostError(
+                raise self._lost() or EpochBrokenOffError(
                     f"the channel from {sender} has ended in the middle of an epoch"
                 )
             for frame in alignment.take(sender, data):
