@@ -30,7 +30,12 @@ from pyflinkstate.backends.rocksdb.native_snapshot import (
     WrittenFiles,
     overlay_strategy,
 )
-from pyflinkstate.backends.rocksdb.tiered_state_map import TieredStateMap, fetch_all
+from pyflinkstate.backends.rocksdb.tiered_state_map import (
+    TieredStateMap,
+    entries_in_memory,
+    fetch_all,
+    sample_one,
+)
 from pyflinkstate.backends.snapshots import SnapshotStrategyRunner, SnapshotTask
 from pyflinkstate.backends.types import RegisteredStateMeta, unchanged, unsealed, value_copier
 from pyflinkstate.backends.wall_clock import wall_clock_ms
@@ -152,13 +157,11 @@ class TieredStateTable(StateTable):
 
     def sample(self, number: int) -> None:
         """Look at the size of an entry of one map, another one with the next number."""
-        filled = [state_map for state_map in self.tiered_maps() if state_map.entries_in_memory]
-        if filled:
-            filled[number % len(filled)].sample()
+        sample_one(self.tiered_maps(), number)
 
     def bytes_in_memory(self) -> int:
         """Return the approximate size of what is in memory."""
-        return sum(state_map.entries_in_memory for state_map in self.tiered_maps()) * self._entry_bytes()
+        return entries_in_memory(self.tiered_maps()) * self.entry_bytes
 
     def take_hit_rate(self) -> float | None:
         """Return the share of the keys since the last call that were in memory; None if there were none."""
@@ -166,13 +169,10 @@ class TieredStateTable(StateTable):
         self._keys = self._missed = 0
         return max(0.0, 1 - missed / keys) if keys else None
 
-    def _entry_bytes(self) -> int:
-        return _entry_bytes(self.tiered_maps()[0]) if self.maps else 0
-
-
-def _entry_bytes(state_map: TieredStateMap) -> int:
-    """Return the approximate memory of an entry of a state."""
-    return _ENTRY_BYTES + state_map.average_value_bytes * 2
+    @property
+    def entry_bytes(self) -> int:
+        """The approximate memory of an entry."""
+        return _ENTRY_BYTES + self._sizes.average() * 2
 
 
 class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
@@ -246,25 +246,24 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             table.fetch(indexes, keys)
 
     def make_room(self) -> None:
-        maps = [state_map for table in self._tables() for state_map in table.tiered_maps()]
-        if not maps:
-            return
+        tables = self._tables()
         self._calls += 1
-        for table in self._tables():
+        for table in tables:
             if self._calls % _CALLS_A_SAMPLE == 0 or not table.knows_sizes:
                 table.sample(self._calls // _CALLS_A_SAMPLE)
-        excess = sum(table.bytes_in_memory() for table in self._tables()) - self._objects_bytes
-        if self._store.is_frozen and excess < self._objects_bytes * _MOST_EXCESS:
+        excess = sum(table.bytes_in_memory() for table in tables) - self._objects_bytes
+        if excess <= self._objects_bytes * (_MOST_EXCESS if self._store.is_frozen else 0):
             return
+        maps = [(table, state_map) for table in tables for state_map in table.tiered_maps()]
         # After two rounds nothing is left in memory.
         for _ in range(2 * len(maps)):
             if excess <= 0:
                 return
             self._next_to_age = (self._next_to_age + 1) % len(maps)
-            aged = maps[self._next_to_age]
+            table, aged = maps[self._next_to_age]
             before = aged.entries_in_memory
             aged.age()
-            excess -= (before - aged.entries_in_memory) * _entry_bytes(aged)
+            excess -= (before - aged.entries_in_memory) * table.entry_bytes
 
     def disk_status(self) -> DiskStatus:
         tables = self.registered_kv_states.keys(), self._tables()

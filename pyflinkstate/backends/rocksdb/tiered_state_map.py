@@ -207,18 +207,6 @@ class TieredStateMap(CopyOnWriteStateMap):
 
     # --- between the tiers ---------------------------------------------------------------------
 
-    @property
-    def average_value_bytes(self) -> int:
-        """The average size of the values of this state as bytes, as far as it is known."""
-        return self._cold.sizes.average()
-
-    def sample(self) -> None:
-        """Take the size of one young entry into account."""
-        for bucket in self._primary[:_PLACES_TO_SAMPLE]:
-            for key, cell in bucket.items():
-                self._cold.sample(key, cell.value if type(cell) is StateCell else cell)
-                return
-
     def set_total(self, total: int) -> None:
         """Set the number of entries on all tiers, if the cold store came with some."""
         self._total = total
@@ -273,11 +261,7 @@ class TieredStateMap(CopyOnWriteStateMap):
         return self._cold.contains(key)
 
     def _old_bucket_of(self, key: Hashable) -> Bucket:
-        code: i64 = hash(key)
-        code = (code & LOW_BITS) * MIX_LOW + (code >> 32) * MIX_HIGH
-        code = ((code ^ code >> 32) & LOW_BITS) * MIX_BOTH
-        code ^= code >> 32
-        return self._old[code & self._old_mask]
+        return _bucket_in(self._old, self._old_mask, key)
 
     def _own_absent(self) -> set[Hashable]:
         """Return the absent keys for changing; no snapshot has this set."""
@@ -382,6 +366,15 @@ class TieredStateMap(CopyOnWriteStateMap):
         assert self._total == len(self.all_keys()) == len(set(self.all_keys()))
 
 
+def _bucket_in(buckets: list[Bucket], mask: i64, key: Hashable) -> Bucket:
+    """Return the bucket of ``key`` in a table that does not grow."""
+    code: i64 = hash(key)
+    code = (code & LOW_BITS) * MIX_LOW + (code >> 32) * MIX_HIGH
+    code = ((code ^ code >> 32) & LOW_BITS) * MIX_BOTH
+    code ^= code >> 32
+    return buckets[code & mask]
+
+
 class TieredStateMapVisitor(CopyOnWriteStateMapVisitor):
     """Walks the cold entries, then the young ones, with relaxed consistency.
 
@@ -433,6 +426,26 @@ def fetch_all(maps: list[TieredStateMap], indexes: list[int], keys: Sequence[Has
         for (state_map, key), record in zip(places.values(), records):  # noqa: B905 - mypyc knows no strict
             state_map.fill(key, cold.value_of(key, record))
     return len(places)
+
+
+def entries_in_memory(maps: list[TieredStateMap]) -> int:
+    """Return the number of entries of maps in memory, as each of them counts them."""
+    entries = 0
+    for state_map in maps:
+        entries += state_map.entries_in_memory
+    return entries
+
+
+def sample_one(maps: list[TieredStateMap], number: int) -> None:
+    """Take the size of one young entry into account: of another map with the next number."""
+    filled = [state_map for state_map in maps if state_map._size]
+    if not filled:
+        return
+    state_map = filled[number % len(filled)]
+    for bucket in state_map._primary[:_PLACES_TO_SAMPLE]:
+        for key, cell in bucket.items():
+            state_map._cold.sample(key, cell.value if type(cell) is StateCell else cell)
+            return
 
 
 class TieredStateMapSnapshot(StateMapSnapshot):
@@ -494,18 +507,11 @@ class TieredStateMapSnapshot(StateMapSnapshot):
             return values
         for row, key in enumerate(wanted):
             if values[row] is ABSENT and key not in self._absent:
-                cell = self._old_cell(key)
+                cell = _bucket_in(self._old, self._old_mask, key).get(key, ABSENT)
                 if cell is ABSENT:
                     cell = cold.get(key)
                 values[row] = cell.value if type(cell) is StateCell else cell
         return values
-
-    def _old_cell(self, key: Hashable) -> Stored:
-        code: i64 = hash(key)
-        code = (code & LOW_BITS) * MIX_LOW + (code >> 32) * MIX_HIGH
-        code = ((code ^ code >> 32) & LOW_BITS) * MIX_BOTH
-        code ^= code >> 32
-        return self._old[code & self._old_mask].get(key, ABSENT)
 
     def release(self) -> None:
         super().release()
