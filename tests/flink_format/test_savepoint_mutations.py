@@ -7,11 +7,9 @@ operator or the state.
 from __future__ import annotations
 
 import random
-import resource
-import time
 
 import pytest
-from flink_savepoints import EVERY, FOLDERS, damaged, keyed_files, load, reader_of
+from flink_savepoints import EVERY, FOLDERS, damaged, damaging_rounds, keyed_files, load, reader_of
 from tiers import cases
 
 from pyflinkstate.backends.flink_format import (
@@ -27,11 +25,6 @@ pytestmark = [
     pytest.mark.skipif(not FOLDERS, reason="there are no golden savepoints"),
     pytest.mark.usefixtures("nothing_unpickled"),
 ]
-
-#: A savepoint of less than 1 MiB must not need more than this.
-MOST_KIB = 512 * 1024
-#: Seconds of the processor.
-MOST_S = 10
 
 
 def read_all(files: dict[str, bytes]) -> int:
@@ -61,29 +54,12 @@ def _operator_entries(files: dict[str, bytes], savepoint: Savepoint) -> int:
     )
 
 
-def error_of(files: dict[str, bytes]) -> Exception | None:
-    try:
-        read_all(files)
-    except Exception as error:  # noqa: BLE001 - every one that is not clear is found
-        return error
-    return None
+def is_clear(error: Exception) -> bool:
+    return isinstance(error, CheckpointError) and "file" in error.context
 
 
 def rounds(name: str, seeds: range) -> int:
-    """Damage a file in each round; return how many were found out."""
-    files, found = load(EVERY[name]), 0
-    names = [name for name, data in sorted(files.items()) for _ in range(1 + len(data) // 1000)]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for number in seeds:
-        seed = random.Random(number)
-        changed, begun = seed.choice(names), time.process_time()
-        error = error_of({**files, changed: damaged(files[changed], seed)})
-        assert time.process_time() - begun < MOST_S, f"seed {number}"
-        found += error is not None
-        is_clear = error is None or (isinstance(error, CheckpointError) and "file" in error.context)
-        assert is_clear, f"seed {number}: {error!r}"
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_KIB
-    return found
+    return damaging_rounds(load(EVERY[name]), seeds, read_all, is_clear)
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import resource
+import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,11 @@ EXTREMES = [
     b"\x00\x00\x00\x00",
     b"\x00\x0d\xe7\x04",
 ]
+
+#: A damaged savepoint of less than 1 MiB must not need more memory than this.
+MOST_KIB = 512 * 1024
+#: Seconds of the processor.
+MOST_S = 10
 
 #: Everything in a savepoint, with the values as text, as NaN is not equal to itself.
 Content = dict[str, Any]
@@ -212,3 +219,37 @@ def damaged(data: bytes, seed: random.Random) -> bytes:
             data[:at] + data[at : at + size] + data[at:],
         ]
     )
+
+
+def damaging_rounds(
+    files: dict[str, bytes],
+    seeds: range,
+    use: Callable[[dict[str, bytes]], object],
+    is_clear: Callable[[Exception], bool],
+) -> int:
+    """Damage a file in each round, and use the savepoint: in little time, and all rounds in little memory.
+
+    Args:
+        files: the files of the savepoint.
+        seeds: one for each round.
+        use: takes the files; may raise.
+        is_clear: returns whether an error of ``use`` is one that a user should see.
+
+    Returns:
+        How many rounds raised an error.
+    """
+    found = 0
+    names = [name for name, data in sorted(files.items()) for _ in range(1 + len(data) // 1000)]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number in seeds:
+        seed = random.Random(number)
+        changed, begun = seed.choice(names), time.process_time()
+        try:
+            use({**files, changed: damaged(files[changed], seed)})
+        except Exception as error:
+            if not is_clear(error):
+                raise AssertionError(f"seed {number}") from error
+            found += 1
+        assert time.process_time() - begun < MOST_S, f"seed {number}"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_KIB
+    return found

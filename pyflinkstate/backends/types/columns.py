@@ -29,12 +29,10 @@ class _Way:
 
     Attributes:
         kind: the class that all values must have.
-        in_place_of_none: stands where a value is None.
         parts: returns the parts of a column.
     """
 
     kind: type
-    in_place_of_none: object
     parts: Callable[..., _Parts]
 
 
@@ -58,7 +56,7 @@ def put_together(values: Sequence[object], arrow: pa.DataType) -> pa.Array:
     validity, filled = None, values
     if has_none:
         validity = _bits([value is not None for value in values])
-        none = (None,) * arrow.num_fields if way.kind is tuple else way.in_place_of_none
+        none = (None,) * arrow.num_fields if way.kind is tuple else way.kind()
         filled = [none if value is None else value for value in values]
     try:
         buffers, children = way.parts(filled, arrow)
@@ -107,15 +105,15 @@ def _maps(values: Sequence[list[object]], arrow: pa.MapType) -> _Parts:
 
 
 _WAYS = {
-    pa.bool_().id: _Way(bool, False, lambda values, _: ([_bits(values)], [])),
-    pa.int8().id: _Way(int, 0, _numbers("b")),
-    pa.int16().id: _Way(int, 0, _numbers("h")),
-    pa.int32().id: _Way(int, 0, _numbers("i")),
-    pa.int64().id: _Way(int, 0, _numbers("q")),
-    pa.float64().id: _Way(float, 0.0, _numbers("d")),
-    pa.large_string().id: _Way(str, "", _texts),
-    pa.large_binary().id: _Way(bytes, b"", _binaries),
-    pa.struct([]).id: _Way(tuple, (), _structs),
-    pa.large_list(pa.null()).id: _Way(list, [], _lists),
-    pa.map_(pa.int8(), pa.int8()).id: _Way(list, [], _maps),
+    pa.bool_().id: _Way(bool, lambda values, _: ([_bits(values)], [])),
+    pa.int8().id: _Way(int, _numbers("b")),
+    pa.int16().id: _Way(int, _numbers("h")),
+    pa.int32().id: _Way(int, _numbers("i")),
+    pa.int64().id: _Way(int, _numbers("q")),
+    pa.float64().id: _Way(float, _numbers("d")),
+    pa.large_string().id: _Way(str, _texts),
+    pa.large_binary().id: _Way(bytes, _binaries),
+    pa.struct([]).id: _Way(tuple, _structs),
+    pa.large_list(pa.null()).id: _Way(list, _lists),
+    pa.map_(pa.int8(), pa.int8()).id: _Way(list, _maps),
 }
