@@ -75,7 +75,7 @@ def of_two(row: Any) -> str:
 class TestBatch:
     @pytest.mark.parametrize(
         "key",
-        [pytest.param("key", id="column", marks=pytest.mark.quick), pytest.param(of_two, id="function")],
+        [pytest.param("key", id="column"), pytest.param(of_two, id="function")],
     )
     def test_rows_go_on_from_it(self, rows: Any, before: Any, key: Any) -> None:
         sums = keyed_process(
