@@ -223,8 +223,7 @@ class OperatorSnapshotFutures:
         return self.managed_keyed, self.raw_keyed, self.managed_operator, self.raw_operator
 
 
-#: For each state and each of its key groups, the set of entry keys (or the ordered set of timers) that
-#: changed.
+#: For each state and each of its key groups, the set of entry keys that changed (or the timers, in order).
 Changes = dict[str, list[Any]]
 
 
@@ -273,10 +272,10 @@ def _united(cuts: Any) -> Changes:
 
 
 def _union(mine: Any, later: Any) -> object:
-    """Return the union; in an ordered set, an element of both has the later place."""
+    """Return the union; of timers, a change in both has the later place, and its later result."""
     if isinstance(mine, set):
         return mine | later
-    return {change: None for change in mine if change not in later} | later
+    return {change: exists for change, exists in mine.items() if change not in later} | later
 
 
 class RawKeyedStateBuffer:

@@ -302,7 +302,12 @@ def changed_window_timers() -> set[Timer]:
 
 def sorted_changes(changes: Changes) -> Changes:
     """Return changes in an order that does not depend on how this process hashes strings."""
-    return {name: [sorted(group, key=repr) for group in groups] for name, groups in changes.items()}
+
+    def in_order(group: Any) -> Any:
+        keys = sorted(group, key=repr)
+        return {change: group[change] for change in keys} if isinstance(group, dict) else keys
+
+    return {name: list(map(in_order, groups)) for name, groups in changes.items()}
 
 
 # --- files -------------------------------------------------------------------------------------------

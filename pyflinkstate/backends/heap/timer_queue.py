@@ -43,8 +43,8 @@ _Moment = dict[Hashable, int]
 _Only = tuple[Any, ...]
 #: Timestamp, key and namespace of a timer that was added or deleted.
 TimerChange = tuple[Timestamp, Hashable, Hashable]
-#: Each of those, as an ordered set.
-TimerChanges = dict[TimerChange, None]
+#: Each of those, in the order of the last change, and whether the timer exists after it.
+TimerChanges = dict[TimerChange, bool]
 
 
 class Timer:
@@ -166,7 +166,7 @@ class TimerQueue:
         if self._planned is not None:
             self._plan_added(timestamp_ms, key, namespace, map_index)
         if self._changes is not None:
-            self._note(timestamp_ms, key, namespace, map_index)
+            self._note(timestamp_ms, key, namespace, map_index, True)
         return True
 
     def delete(self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable, map_index: int) -> bool:
@@ -189,7 +189,7 @@ class TimerQueue:
                 self._forget(timestamp_ms)
         self._size -= 1
         if self._changes is not None:
-            self._note(timestamp_ms, key, namespace, map_index)
+            self._note(timestamp_ms, key, namespace, map_index, False)
         return True
 
     def _is_only(self, only: _Only, key: object, namespace: object) -> bool:
@@ -252,7 +252,7 @@ class TimerQueue:
         if is_last:
             self._forget(timestamp_ms)
         if self._changes is not None:
-            self._note(timestamp_ms, self.key, namespace, self.map_index)
+            self._note(timestamp_ms, self.key, namespace, self.map_index, False)
 
     def poll(self, until_ms: Timestamp) -> Timer | None:
         """Do as :meth:`take`, and return the timer, or None if none was taken."""
@@ -301,12 +301,14 @@ class TimerQueue:
 
     # --- changes and snapshots -----------------------------------------------------------------------
 
-    def _note(self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable, map_index: int) -> None:
+    def _note(
+        self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable, map_index: int, exists: bool
+    ) -> None:
         if self._changes is not None:
             changes = self._changes[map_index]
             change = (timestamp_ms, key, namespace)
             changes.pop(change, None)
-            changes[change] = None
+            changes[change] = exists
 
     def track_changes(self) -> None:
         """From now on, record which timers are added and deleted."""
@@ -338,21 +340,13 @@ class TimerQueue:
             return Timer(timestamp_ms, entry[0], entry[1], moment[entry])
         return Timer(timestamp_ms, entry, VOID_NAMESPACE, moment[entry])
 
-    def has(self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable) -> bool:
-        """Return whether a timer exists. O(1)."""
-        moment = self._moments.get(timestamp_ms)
-        if isinstance(moment, tuple):
-            return self._is_only(moment, key, namespace)
-        entry: Hashable = (key, namespace) if self._is_namespaced else key
-        return moment is not None and entry in moment
-
     def load(self, key_group: int, timers: Iterable[Timer]) -> None:
         """Add many timers of one key group, as a restore does."""
         for timer in timers:
             self.add(timer, key_group)
 
-    def increment(self, changes: Sequence[Iterable[TimerChange]]) -> TimerQueueIncrement:
-        """Return which of ``changes``, one set for each key group, are timers now. O(changes)."""
+    def increment(self, changes: Sequence[TimerChanges]) -> TimerQueueIncrement:
+        """Return ``changes``, those of each key group up to now, as they are written. O(1)."""
         return TimerQueueIncrement(self, changes)
 
     def snapshot(self) -> TimerQueueSnapshot:
@@ -370,7 +364,7 @@ class TimerQueue:
         # No moment is without timers.
         assert all(self._moments.values())
         # The size is the number of timers.
-        assert self._size == sum(1 for _ in self.timers())
+        assert len(self) == sum(1 for _ in self.timers())
         self._check_plan()
 
     def _check_plan(self) -> None:
@@ -427,24 +421,19 @@ class TimerQueueSnapshot:
 class TimerQueueIncrement:
     """The timers that were added or deleted, and which of them existed at one moment."""
 
-    def __init__(self, queue: TimerQueue, changes: Sequence[Iterable[TimerChange]]) -> None:
+    def __init__(self, queue: TimerQueue, changes: Sequence[TimerChanges]) -> None:
         self.meta: StateMeta = queue.meta
         self.key_group_range = queue.key_group_range
-        self._groups = [
-            [
-                (key, namespace, timestamp, not queue.has(timestamp, key, namespace))
-                for timestamp, key, namespace in changed
-            ]
-            for changed in changes
-        ]
+        self._changes = changes
 
     def key_groups(self) -> Iterator[KeyGroupEntries]:
         """Iterate over the changed timers of each key group."""
         for index, key_group in enumerate(self.key_group_range):
-            rows = self._groups[index]
-            namespaces = [row[1] for row in rows] if self.meta.is_namespaced else None
-            keys, timestamps = [row[0] for row in rows], [row[2] for row in rows]
-            yield KeyGroupEntries(key_group, keys, namespaces, timestamps, [row[3] for row in rows])
+            changes = self._changes[index]
+            namespaces = [change[2] for change in changes] if self.meta.is_namespaced else None
+            timestamps, keys = [change[0] for change in changes], [change[1] for change in changes]
+            removed = [not exists for exists in changes.values()]
+            yield KeyGroupEntries(key_group, keys, namespaces, timestamps, removed)
 
     def release(self) -> None:
-        """Do nothing: the increment is a copy."""
+        """Do nothing: nobody changes the changes any more."""
