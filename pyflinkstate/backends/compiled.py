@@ -24,6 +24,7 @@ COMPILED_MODULES = (
     "rocksdb.cold_entries",
     "rocksdb.entry_forms",
     "rocksdb.tiered_state_map",
+    "rocksdb.tiered_timer_queue",
     "ttl.rules",
     "ttl.states",
     "values.isolation",

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from tiered_support import HAS_ROCKSDB, tiered_queue
 
 from pyflinkstate.api import Types
 from pyflinkstate.backends.bound_state import KeyContext
@@ -91,6 +92,7 @@ def test_records_with_timestamps_give_results_with_theirs() -> None:
 
 
 GROUPS = KeyGroupRange(2, 5)
+QUEUES = [TimerQueue, *([tiered_queue] if HAS_ROCKSDB else [])]
 NAMESPACES = {True: ["w", "x"], False: [VOID_NAMESPACE]}
 
 
@@ -128,14 +130,15 @@ def actions(draw: st.DrawFn, namespaced: bool) -> tuple[bool, tuple[int, int, An
     return draw(st.booleans()), timer
 
 
+@pytest.mark.parametrize("new_queue", QUEUES)
 @given(st.data(), st.booleans(), st.integers(-3, 7))
 def test_timers_that_a_timer_adds_and_deletes_are_honoured(
-    data: st.DataObject, namespaced: bool, until_ms: int
+    new_queue: Any, data: st.DataObject, namespaced: bool, until_ms: int
 ) -> None:
     script = data.draw(st.lists(st.lists(actions(namespaced), max_size=3), max_size=25))
     begin = data.draw(st.lists(actions(namespaced), max_size=25))
     meta = RegisteredQueueMeta("timers", Types.STRING()) if namespaced else RegisteredQueueMeta("timers")
-    queue, model, keys = TimerQueue(meta, GROUPS), SortedList(), KeyContext()
+    queue, model, keys = new_queue(meta, GROUPS), SortedList(), KeyContext()
 
     def act(on: Any, adds: bool, timer: tuple[int, int, Any]) -> None:
         index = (index_of(timer[1]),) if on is queue else ()

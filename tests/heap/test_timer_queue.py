@@ -2,11 +2,13 @@
 
 import copy
 import pickle
+from collections import Counter
 
 import pytest
 from backend_support import make_backend, restore, take_snapshot
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tiered_support import HAS_ROCKSDB, tiered_queue
 
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
@@ -92,7 +94,8 @@ class TestRegistration:
 
 GROUPS = KeyGroupRange(2, 5)
 # Few of each, so that operations meet. A key is always in the same key group.
-timers = st.builds(Timer, st.integers(-3, 6), st.integers(0, 7), st.sampled_from(["w", "x"]))
+times = st.integers(-3, 6) | st.sampled_from([-(2**63), END_OF_TIME])
+timers = st.builds(Timer, times, st.integers(0, 7), st.sampled_from(["w", "x"]))
 
 
 def group_of(timer):
@@ -102,9 +105,15 @@ def group_of(timer):
 class TimerQueueComparison(RuleBasedStateMachine):
     """Each rule does the same to the queue and to a list in the order of firing."""
 
+    new_queue = TimerQueue
+    checks_always = True
+
     def __init__(self):
         super().__init__()
-        self.queue = TimerQueue(META, GROUPS)
+        self.queue = self.new_queue(META, GROUPS)
+        self.queue.track_changes()
+        #: What the increments have come to.
+        self.folded = set()
         #: (timestamp, key group, when added, timer)
         self.model = []
         self.added = 0
@@ -144,7 +153,7 @@ class TimerQueueComparison(RuleBasedStateMachine):
             if time % 25 == 0:
                 self.queue._check()
 
-    @rule(until_ms=st.integers(-4, 7))
+    @rule(until_ms=st.integers(-4, 7) | st.just(END_OF_TIME))
     def poll(self, until_ms):
         timer = self.queue.poll(until_ms)
         if timer is None:
@@ -162,16 +171,31 @@ class TimerQueueComparison(RuleBasedStateMachine):
         self.snapshots.append((self.queue.snapshot(), {entry[3] for entry in self.model}))
 
     @rule()
+    def take_increment(self):
+        for group in self.queue.increment(self.queue.take_changes()).key_groups():
+            for row in zip(group.values, group.keys, group.namespaces, group.removed, strict=True):
+                (self.folded.discard if row[3] else self.folded.add)(Timer(*row[:3]))
+        assert self.folded == {entry[3] for entry in self.model}
+
+    @rule()
     def go_on_with_a_restored_queue(self):
-        restored = TimerQueue(META, GROUPS)
+        restored = self.new_queue(META, GROUPS)
         for group in self.queue.snapshot().key_groups():
             restored.load(group.key_group, map(Timer, group.values, group.keys, group.namespaces))
         self.queue = restored
+        self.queue.track_changes()
+        self.folded = {entry[3] for entry in self.model}
+
+    @rule()
+    def check(self):
+        self.queue._check()
 
     @invariant()
     def invariants_hold(self):
-        self.queue._check()
         assert len(self.queue) == len(self.model)
+        if not self.checks_always:
+            return
+        self.queue._check()
         assert sorted(self.queue.timers(), key=str) == sorted((entry[3] for entry in self.model), key=str)
 
     def teardown(self):
@@ -182,3 +206,24 @@ class TimerQueueComparison(RuleBasedStateMachine):
 
 TestTimerQueueComparison = TimerQueueComparison.TestCase
 TestTimerQueueComparison.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+class TieredQueueComparison(TimerQueueComparison):
+    """The same with nearly all timers on disk; checking writes down what is pending, so it is done rarely."""
+
+    new_queue = staticmethod(tiered_queue)
+    checks_always = False
+
+    @invariant()
+    def memory_is_bounded(self):
+        assert self.queue.timers_in_memory <= 3 + most_in_a_unit(self.model)
+
+
+def most_in_a_unit(model):
+    """Return how many timers of one time and key group there are at most."""
+    return max(Counter(entry[:2] for entry in model).values(), default=0)
+
+
+if HAS_ROCKSDB:
+    TestTieredQueueComparison = TieredQueueComparison.TestCase
+    TestTieredQueueComparison.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

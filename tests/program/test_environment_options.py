@@ -485,6 +485,16 @@ def test_so_is_one_that_is_read_with_another(key: str, value: str, needed: str) 
 MIB = 1 << 20
 
 
+@pytest.mark.parametrize(("word", "expected"), [("ROCKSDB", True), ("HEAP", False), (None, True)])
+def test_where_timers_are(monkeypatch: pytest.MonkeyPatch, word: str | None, expected: bool) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", ModuleType("rocksdict"))
+    settings = told({"state.backend.type": "rocksdb"})
+    if word is not None:
+        options = {"state.backend.rocksdb.timer-service.factory": word}
+        apply_configuration(settings, Configuration.from_dict(options))
+    assert settings.chosen_state_backend() == RocksDBStateBackend(has_timers_on_disk=expected)
+
+
 @pytest.mark.parametrize(
     ("options", "paths", "slot_bytes", "directories", "memory_bytes"),
     [

@@ -66,6 +66,17 @@ class Job:
     clock: Clock
     backends: list = attrs.field(factory=list)
 
+    def timers(self, key):
+        """Return the timers of the subtask that has the key, and the index of the key's group."""
+        for backend in self.backends:
+            try:
+                backend.set_current_key(key)
+            except ValueError:
+                continue
+            queue = backend.create_timer_queue("event_timers", Types.STRING())
+            return queue, backend.key_context.map_index
+        raise AssertionError(f"no subtask has {key}")
+
     def restart(self, handles, parallelism, is_tracked):
         """Begin again with what was written."""
         self.backends = []
@@ -120,6 +131,17 @@ def operate(state, name, draw):
     return state.get()
 
 
+def set_timers(queue, map_index, key, draw):
+    """Add or delete timers, or fire some; return what came of it."""
+    timer = draw.randrange(-5, 30), key, draw.choice("xy"), map_index
+    what = draw.random()
+    if what < 0.5:
+        return queue.register(*timer)
+    if what < 0.8:
+        return queue.delete(*timer)
+    return [queue.poll(timer[0]) for _ in range(draw.randrange(4))], queue.first_timestamp(), len(queue)
+
+
 @pytest.mark.parametrize("seed", cases(range(40), range(4)))
 def test_both_backends_answer_and_restore_alike(seed):
     draw, clock = random.Random(seed), Clock()
@@ -164,6 +186,9 @@ def run(jobs, draw, clock):
         clock.now_ms += draw.randrange(3)
         name, key, namespace = draw.choice([*descriptors()]), draw.choice(KEYS), draw.choice("xy")
         seed = draw.random()
+        if draw.random() < 0.4:
+            first, second = (set_timers(*job.timers(key), key, random.Random(seed)) for job in jobs)
+            assert first == second
         first, second = (operate(job.state(name, key, namespace), name, random.Random(seed)) for job in jobs)
         assert first == second
 

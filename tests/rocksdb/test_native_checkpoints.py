@@ -7,6 +7,7 @@ import struct
 import sys
 import threading
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -14,12 +15,13 @@ import pytest
 from backend_support import PICKLED, contents, state_of
 from golden_metadata import V5
 from operator_support import HookedStreams
+from tiered_support import tiered_queue
 from type_samples import SAMPLES
 
 from pyflinkstate import MapStateDescriptor, Types, ValueStateDescriptor
 from pyflinkstate.api import CountWindow, GlobalWindow, Instant, TimeWindow
 from pyflinkstate.backends.format import ByteStreamStateHandle, CheckpointMetadata, NativeBase, NativeFile
-from pyflinkstate.backends.heap import HeapKeyedStateBackend
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.rocksdb import KeyedRestoreOperation, RocksDBKeyedStateBackend
 from pyflinkstate.backends.rocksdb.cold_bytes import (
@@ -31,6 +33,7 @@ from pyflinkstate.backends.rocksdb.cold_bytes import (
 )
 from pyflinkstate.backends.rocksdb.cold_store import ColdStore
 from pyflinkstate.backends.rocksdb.entry_forms import TypeForm
+from pyflinkstate.backends.rocksdb.tiered_timer_queue import QUEUES
 from pyflinkstate.backends.types import dump_pickle, has_pickles
 from pyflinkstate.errors import (
     CheckpointStorageError,
@@ -47,6 +50,7 @@ pytest.importorskip("rocksdict")
 JOB_ID = "0" * 32
 MOST = 8
 KEYS = 600
+MOST_TIMERS = 50
 COUNTS = ValueStateDescriptor("counts", Types.LONG())
 BAGS = MapStateDescriptor("bags", Types.STRING(), PICKLED)
 
@@ -69,6 +73,7 @@ class Place:
         made = RocksDBKeyedStateBackend(
             key_type, own, MOST, clock=lambda: 0, store=store, objects_bytes=objects_bytes
         )
+        made.new_queue = partial(tiered_queue, store=store, most_timers=MOST_TIMERS)
         self.made.append(made)
         return made
 
@@ -100,9 +105,14 @@ def fill(backend, keys=range(KEYS), number=1):
     for key in keys:
         state_of(backend, COUNTS, key).update(number)
         state_of(backend, BAGS, key).put("a", {number, str(key)})
+        timers_of(backend).add(Timer(key * 7 % 100, key), backend.key_group_of(key))
         if key % 50 == 49:
             backend.clear_current_key()
             backend.make_room()
+
+
+def timers_of(backend):
+    return backend.create_timer_queue("event_timers")
 
 
 def native(backend, streams, is_later=False):
@@ -318,11 +328,45 @@ def test_rescaling(place, make, before, after):
     news = [place.restored(handles, make_new, parallelism=after, index=index) for index in range(after)]
     assert contents(*news) == contents(*olds)
     assert sum(map(HeapKeyedStateBackend.num_key_value_state_entries, news)) == 2 * KEYS
+    assert sum(len(timers_of(new)) for new in news) == KEYS
     for new in news:
         if make == "disk":
             for table in new.registered_kv_states.values():
                 for state_map in table.maps:
                     state_map._check()
+
+
+def test_timers_that_have_fired_or_were_deleted_do_not_come_back_with_the_files(place):
+    backend = place.backend()
+    fill(backend)
+    native(backend, place.streams(1))  # all that was on disk is in files now
+    timers = timers_of(backend)
+    gone = [timers.poll(99) for _ in range(KEYS // 3)]
+    late = [timer for timer in timers.timers() if timer.timestamp_ms > 80]
+    assert all(timers.remove(timer, _group_of(backend, timer.key)) for timer in late)
+    restored = place.restored([native(backend, place.streams(2))])
+    assert timers_of(restored).timers_in_memory <= MOST_TIMERS
+    assert len(timers_of(restored)) == KEYS - len(gone) - len(late)
+    assert fired(restored) == fired(backend) != []
+
+
+def fired(backend):
+    return list(iter(partial(timers_of(backend).poll, 99), None))
+
+
+def test_the_owner_writes_no_timers_while_a_base_is_frozen_unless_memory_runs_out(place):
+    backend = place.backend()
+    fill(backend)
+    expected = contents(backend)
+    task = backend.base_snapshot(place.streams(1), "zstd", is_later=False)
+    timers, key_group = timers_of(backend), backend.key_group_of(0)
+    numbers = iter(range(1000, 2000))
+    while timers.timers_in_memory < MOST_TIMERS * 5 // 4 - 1:
+        timers.add(Timer(next(numbers), 0), key_group)
+    assert backend._store.is_frozen, "there is room for a quarter more"
+    timers.add(Timer(next(numbers), 0), key_group)
+    assert (backend._store.is_frozen, timers.timers_in_memory <= MOST_TIMERS) == (False, True)
+    assert contents(place.restored([task.finish()])) == expected
 
 
 def _group_of(backend, key):
@@ -367,7 +411,8 @@ def test_a_forged_record_does_not_make_a_typed_state_be_unpickled(place):
     fill(backend, range(200))
     forged = b"p" + dump_pickle(print)
     for place_of, _ in list(backend._store.db.items()):
-        backend._store.db[place_of] = forged
+        if place_of < QUEUES.to_bytes(4, "big"):  # the timers in the files are not read
+            backend._store.db[place_of] = forged
     handle = native(backend, place.streams(1))
     restored = place.restored([handle])
     with pytest.raises(PickledStateError, match="state 'counts'"):

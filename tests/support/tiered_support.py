@@ -8,7 +8,7 @@ import atexit
 import os
 import weakref
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 
 from pyflinkstate import Types
@@ -40,6 +40,13 @@ def tiered_map(copy_value=deepcopy, *table):
     return TieredStateMap(copy_value, cold, *table)
 
 
+def tiered_queue(meta, key_group_range, most_timers=3, store=None):
+    """Return an empty queue of timers that keeps next to none in memory."""
+    from pyflinkstate.backends.rocksdb.tiered_timer_queue import TieredTimerQueue
+
+    return TieredTimerQueue(meta, key_group_range, store or cold_store(), most_timers)
+
+
 @cache
 def _evicting():
     from pyflinkstate.backends.heap import HeapKeyedStateBackend
@@ -68,6 +75,7 @@ def evicting_backend(key_type, own, max_parallelism, clock, objects_bytes=0, has
 
     store = ColdStore(None, 1 << 20) if has_own_store else cold_store()
     made = _evicting()(key_type, own, max_parallelism, clock=clock, store=store, objects_bytes=objects_bytes)
+    made.new_queue = partial(tiered_queue, store=store)
     if has_own_store:
         weakref.finalize(store, store._folder.delete)
     return made

@@ -391,9 +391,10 @@ class HeapRestoreOperation:
                 queue.load(group.key_group, timers)
                 continue
             for timer, gone in zip(timers, group.removed, strict=True):
-                queue.remove(timer, group.key_group)  # a timer that was added again has a new place
-                if not gone:
-                    queue.add(timer, group.key_group)
+                if gone or not queue.add(timer, group.key_group):
+                    queue.remove(timer, group.key_group)
+                    if not gone:  # a timer that was added again has a new place
+                        queue.add(timer, group.key_group)
 
     def _queue_of(self, meta: RegisteredQueueMeta) -> TimerQueue:
         queue = self.backend.registered_queues.get(meta.name)
@@ -463,6 +464,8 @@ class HeapKeyedStateBackend:
         self.key_context = KeyContext()
         self.registered_kv_states: dict[str, StateTable] = {}
         self.registered_queues: dict[str, TimerQueue] = {}
+        #: Makes an empty queue.
+        self.new_queue: Callable[[RegisteredQueueMeta, KeyGroupRange], TimerQueue] = TimerQueue
         #: The snapshots that are being written; closing the backend cancels them.
         self.snapshots = RunningSnapshots()
         self._tracks_changes = False
@@ -648,7 +651,7 @@ class HeapKeyedStateBackend:
 
     def create_queue(self, meta: RegisteredQueueMeta) -> TimerQueue:
         """Register a new, empty queue."""
-        queue = TimerQueue(meta, self.key_group_range)
+        queue = self.new_queue(meta, self.key_group_range)
         if self._tracks_changes:
             queue.track_changes()
         self.registered_queues[meta.name] = queue

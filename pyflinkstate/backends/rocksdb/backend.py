@@ -1,12 +1,13 @@
 """The keyed state backend whose state may exceed memory: the heap's, with maps of which a part is on disk.
 
 States, time to live, snapshots and restores are those of the heap backend. They see the maps only
-through the interface of ``CopyOnWriteStateMap``. Timers stay in memory.
+through the interface of ``CopyOnWriteStateMap``, and timers through that of ``TimerQueue``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 
 from pyflinkstate.api import Stored, TypeInformation
 from pyflinkstate.backends.format import (
@@ -36,12 +37,16 @@ from pyflinkstate.backends.rocksdb.tiered_state_map import (
     fetch_all,
     sample_one,
 )
+from pyflinkstate.backends.rocksdb.tiered_timer_queue import QUEUES, TieredTimerQueue
 from pyflinkstate.backends.snapshots import SnapshotStrategyRunner, SnapshotTask
 from pyflinkstate.backends.types import RegisteredStateMeta, unchanged, unsealed, value_copier
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 
 #: The memory of an entry besides its value: its key, and its place in the map.
 _ENTRY_BYTES = 200
+#: The memory of a timer, as bytes; timers of one queue may take this share of the memory for objects.
+_TIMER_BYTES, _TIMERS_SHARE = 300, 8
+_LEAST_TIMERS = 4_000
 #: A frame's keys are read at once if more than one in so many was not in memory.
 _FEW = 16
 #: Each so many calls the size of one entry of a state is looked at.
@@ -185,6 +190,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         clock: see there.
         store: the store for what is not in memory; it is closed with the backend.
         objects_bytes: the approximate memory for the objects of state.
+        has_timers_on_disk: whether timers that are not the next ones are on disk too.
     """
 
     def __init__(
@@ -196,6 +202,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         clock: Callable[[], int] = wall_clock_ms,
         store: ColdStore,
         objects_bytes: int,
+        has_timers_on_disk: bool = True,
     ) -> None:
         super().__init__(key_type, key_group_range, max_parallelism, clock=clock)
         self._store = store
@@ -203,6 +210,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         self._written = WrittenFiles()
         self._calls = 0
         self._next_to_age = 0
+        if has_timers_on_disk:
+            most_timers = max(objects_bytes // _TIMERS_SHARE // _TIMER_BYTES, _LEAST_TIMERS)
+            self.new_queue = partial(TieredTimerQueue, store=store, most_timers=most_timers)
 
     def new_table(self, meta: RegisteredStateMeta) -> StateTable:
         return TieredStateTable(meta, self.key_group_range, self._store, self.key_type)
@@ -219,6 +229,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             CorruptCheckpointError: a file is missing or damaged.
         """
         self._store.begin_with(fill, [state.state_id for state in native.states.values()])
+        self._store.delete_range(QUEUES.to_bytes(4, "big"), b"\xff" * 4)  # all timers are beside the files
         self._written.note_restored(native.files, self._store.origins)
         for meta in metas:
             self.create_table(meta)

@@ -24,6 +24,7 @@ class RocksDBStateBackend(HashMapStateBackend):
     Attributes:
         directories: local directories, of which each slot takes one; empty for the temporary directory.
         memory_bytes: the approximate memory for the state of a slot.
+        has_timers_on_disk: whether timers that are not the next ones are on disk too.
 
     Raises:
         ConfigurationError: rocksdict is not installed.
@@ -31,6 +32,7 @@ class RocksDBStateBackend(HashMapStateBackend):
 
     directories: tuple[str, ...] = ()
     memory_bytes: int = DEFAULT_MEMORY_BYTES
+    has_timers_on_disk: bool = True
 
     @classmethod
     def of(cls, chosen: EmbeddedRocksDBStateBackend) -> RocksDBStateBackend:
@@ -53,4 +55,5 @@ class RocksDBStateBackend(HashMapStateBackend):
             clock=clock,
             store=ColdStore(self.directories[at] if self.directories else None, self.memory_bytes),
             objects_bytes=int(self.memory_bytes * _OBJECTS_SHARE),
+            has_timers_on_disk=self.has_timers_on_disk,
         )

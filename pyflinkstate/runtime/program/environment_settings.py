@@ -259,6 +259,13 @@ class EnvironmentSettings(SettingsGroup):
         default=True,
         meaning="whether that is half of what a slot may use, if it has a limit and the size is not set",
     ).field()
+    has_timers_on_disk: bool = Setting(
+        key="state.backend.rocksdb.timer-service.factory",
+        read=lambda reader: reader.one_of({"rocksdb": True, "heap": False}),
+        default=True,
+        shown="`ROCKSDB`",
+        meaning="where timers are: `ROCKSDB`: on disk, except the next ones; `HEAP`: in memory",
+    ).field()
     restart: RestartStrategy | None = Setting(
         key="restart-strategy.type",
         older=("restart-strategy",),
@@ -430,8 +437,12 @@ class EnvironmentSettings(SettingsGroup):
                 "incremental checkpoints need asynchronous snapshots: plain dicts do not track changes"
             )
         if isinstance(chosen, RocksDBStateBackend):
-            directories = chosen.directories or self.rocksdb_directories
-            chosen = attrs.evolve(chosen, directories=directories, memory_bytes=self._rocksdb_memory_bytes())
+            chosen = attrs.evolve(
+                chosen,
+                directories=chosen.directories or self.rocksdb_directories,
+                memory_bytes=self._rocksdb_memory_bytes(),
+                has_timers_on_disk=self.has_timers_on_disk,
+            )
         if self.snapshot_compression is None:
             return chosen
         compression = (chosen.snapshot_compression or "zstd") if self.snapshot_compression else None

@@ -141,7 +141,7 @@ _FLINK_OPTIONS: Final = """
     state.backend.latency-track.keyed-state-enabled state.backend.latency-track.sample-interval
     state.backend.latency-track.state-name-as-variable state.backend.local-recovery
     state.backend.rocksdb.localdir state.backend.rocksdb.memory.fixed-per-slot
-    state.backend.rocksdb.memory.managed state.backend.type
+    state.backend.rocksdb.memory.managed state.backend.rocksdb.timer-service.factory state.backend.type
     state.checkpoint-storage state.checkpoint.cleaner.parallel-mode state.checkpoints.create-subdir
     state.checkpoints.dir state.checkpoints.num-retained state.latency-track.history-size
     state.latency-track.keyed-state-enabled state.latency-track.sample-interval
