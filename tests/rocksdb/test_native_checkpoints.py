@@ -339,6 +339,10 @@ def test_rescaling(place, make, before, after):
 def test_timers_that_have_fired_or_were_deleted_do_not_come_back_with_the_files(place):
     backend = place.backend()
     fill(backend)
+    for name in ("b", "c"):  # the number of the last one becomes that of the first one
+        for key in range(KEYS):
+            queue = backend.create_timer_queue(name)
+            queue.add(Timer(key * 7 % 100, key), _group_of(backend, key))
     native(backend, place.streams(1))  # all that was on disk is in files now
     timers = timers_of(backend)
     gone = [timers.poll(99) for _ in range(KEYS // 3)]
