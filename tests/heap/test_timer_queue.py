@@ -64,6 +64,17 @@ class TestSnapshots:
             for key, space, time in zip(group.keys, group.namespaces, group.values, strict=True)
         }
 
+    @pytest.mark.skipif(not HAS_ROCKSDB, reason="needs rocksdict")
+    def test_timers_on_disk_come_in_the_order_of_adding(self):
+        """Their bytes have another order, and restored timers fire in that of the snapshot."""
+        queue = tiered_queue(META, KeyGroupRange(4, 7))
+        for key in "dacbfe":
+            queue.add(Timer(9, key, "n"), 5)
+        for time in range(5):
+            queue.add(Timer(time, "early", "n"), 4)
+        assert queue._size <= 3
+        assert [[*group.keys] for group in queue.snapshot().key_groups()][1] == [*"dacbfe"]
+
 
 class TestRegistration:
     def test_the_same_name_gives_the_same_queue(self):
