@@ -331,7 +331,7 @@ class StateFile:
     def meta_of(self, name: str) -> StateMeta | None:
         """Return a state of the file with its pickles sealed, or None if it has no such state."""
         found = next((meta for meta in self.head.states if meta.name == name), None)
-        return None if found is None else _sealed(found)
+        return None if found is None else sealed_meta(found)
 
 
 def opened_file(operator: OperatorState, handle: KeyGroupsStateHandle, reader: StateReader) -> StateFile:
@@ -409,7 +409,7 @@ class KeyedState:
         """The states and timer queues by name, each with the type that holds the values of all files."""
         found: dict[str, StateMeta] = {}
         for file in self.files:
-            for meta in map(_sealed, file.head.states):
+            for meta in map(sealed_meta, file.head.states):
                 known = found.get(meta.name, meta)
                 found[meta.name] = known if known == meta else self._common(known, meta)
         return found
@@ -573,7 +573,8 @@ def state_schema(meta: StateMeta, key_type: TypeInformation) -> pa.Schema:
     return pa.schema([*columns, ("value", arrow_type(meta.stored_type))])
 
 
-def _sealed(meta: StateMeta) -> StateMeta:
+def sealed_meta(meta: StateMeta) -> StateMeta:
+    """Return a state with its pickles sealed."""
     if isinstance(meta, RegisteredQueueMeta):
         return meta
     return attrs.evolve(meta, stored_type=sealed(meta.stored_type))

@@ -38,8 +38,6 @@ UNKNOWN: tuple[Form, TypeInformation] = (forms.Opaque(), _RAW)
 
 #: Named types by their full names and by their own.
 Named = dict[str, tuple[Form, TypeInformation]]
-Pairs = list[tuple[object, object]]
-Fields = dict[object, object]
 
 
 @functools.lru_cache(maxsize=100)
@@ -90,7 +88,9 @@ def _of_object(schema: Mapping[str, object], named: Named) -> tuple[Form, TypeIn
         form, type_info = _of(schema["values"], named)
         pairs = forms.Blocks(forms.Tuple([TEXT, form]))
         items = forms.Mapped(
-            pairs, lambda found: dict(cast(Pairs, found)), lambda value: [*cast(Fields, value).items()]
+            pairs,
+            lambda found: dict(cast(list[tuple[object, object]], found)),
+            lambda value: [*cast(dict[object, object], value).items()],
         )
         return items, Types.MAP(Types.STRING(), type_info)
     if kind == "record":

@@ -156,16 +156,20 @@ def varint(number: i64) -> bytes:
 _SHORT: Final = [bytes([number]) for number in range(256)]
 
 
+def four_bytes(*numbers: int) -> bytes:
+    """Return numbers in 4 bytes each."""
+    return b"".join([number.to_bytes(4, "big") for number in numbers])
+
+
 def utf(text: str) -> bytes:
-    """Return the bytes of Java's ``writeUTF``; raise ``ValueError`` if there are more than 65,535."""
-    encoded = (text.encode("ascii") if text.isascii() else _modified_utf(text)).replace(b"\0", b"\xc0\x80")
+    """Return the bytes of Java's ``writeUTF``, which encodes each UTF-16 unit on its own.
+
+    Raises:
+        ValueError: there are more than 65,535.
+    """
+    units = text.encode("utf-16-be", "surrogatepass")
+    each = [chr(units[place] << 8 | units[place + 1]) for place in range(0, len(units), 2)]
+    encoded = "".join(each).encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
     if len(encoded) > 0xFFFF:
         raise ValueError(f"a name of {len(encoded)} bytes is too long, Java allows 65535: {text[:50]}...")
     return len(encoded).to_bytes(2, "big") + encoded
-
-
-def _modified_utf(text: str) -> bytes:
-    """Encode each UTF-16 unit on its own, as Java does."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    each = [chr(units[place] << 8 | units[place + 1]) for place in range(0, len(units), 2)]
-    return "".join(each).encode("utf-8", "surrogatepass")

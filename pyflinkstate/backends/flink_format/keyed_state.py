@@ -28,7 +28,7 @@ from functools import partial
 import attrs
 
 from pyflinkstate.api import MapTypeInfo, StateKind
-from pyflinkstate.backends.flink_format.cursor import Reader, utf
+from pyflinkstate.backends.flink_format.cursor import Reader, four_bytes, utf
 from pyflinkstate.backends.flink_format.entries import (
     Columns,
     Layout,
@@ -143,13 +143,8 @@ class KeyedStateHead:
 
     def encode(self) -> bytes:
         """Return the bytes of the head, of an uncompressed file."""
-        head = [
-            VERSION.to_bytes(4, "big"),
-            b"\0",
-            _SERIALIZER_VERSION.to_bytes(4, "big"),
-            self.key.snapshot(),
-        ]
-        return b"".join([*head, len(self.states).to_bytes(2, "big"), *map(_encode_meta, self.states)])
+        head = four_bytes(VERSION) + b"\0" + four_bytes(_SERIALIZER_VERSION) + self.key.snapshot()
+        return b"".join([head, len(self.states).to_bytes(2, "big"), *map(_encode_meta, self.states)])
 
     @staticmethod
     def decode(source: Reader) -> KeyedStateHead:
@@ -177,10 +172,10 @@ def read_meta(source: Reader) -> tuple[str, int, dict[str, str], dict[str, Seria
 
 def write_meta(name: str, kind: int, options: dict[str, str], serializers: dict[str, Serializer]) -> bytes:
     """Return the bytes that :func:`read_meta` reads."""
-    chunks = [utf(name), kind.to_bytes(4, "big"), len(options).to_bytes(4, "big")]
+    chunks = [utf(name), four_bytes(kind, len(options))]
     chunks += [utf(key) + utf(option) for key, option in options.items()]
-    chunks.append(len(serializers).to_bytes(4, "big"))
-    version = _SERIALIZER_VERSION.to_bytes(4, "big")
+    chunks.append(four_bytes(len(serializers)))
+    version = four_bytes(_SERIALIZER_VERSION)
     return b"".join(chunks + [utf(which) + version + one.snapshot() for which, one in serializers.items()])
 
 

@@ -26,7 +26,7 @@ from itertools import pairwise
 
 import attrs
 
-from pyflinkstate.backends.flink_format.cursor import Reader, utf
+from pyflinkstate.backends.flink_format.cursor import Reader, four_bytes, utf
 from pyflinkstate.backends.flink_format.errors import located
 from pyflinkstate.backends.keys import UPPER_BOUND_MAX_PARALLELISM, KeyGroupRange
 from pyflinkstate.backends.types import OperatorStateMode
@@ -283,13 +283,9 @@ def write_metadata(savepoint: Savepoint) -> bytes:
     Keyed state is canonical, and files are in the savepoint's folder. There are no names, uids, coordinators
     and finished subtasks.
     """
-    head = MAGIC.to_bytes(4, "big") + WRITTEN_VERSION.to_bytes(4, "big") + _long(savepoint.checkpoint_id)
-    numbers = [_int(0), _int(len(savepoint.operators))]
-    return b"".join([head, *numbers, *map(_write_operator, savepoint.operators)])
-
-
-def _int(number: int) -> bytes:
-    return number.to_bytes(4, "big")
+    head = four_bytes(MAGIC, WRITTEN_VERSION) + _long(savepoint.checkpoint_id)
+    numbers = four_bytes(0, len(savepoint.operators))
+    return b"".join([head, numbers, *map(_write_operator, savepoint.operators)])
 
 
 def _long(number: int) -> bytes:
@@ -297,31 +293,31 @@ def _long(number: int) -> bytes:
 
 
 def _write_operator(operator: Operator) -> bytes:
-    head = operator.id + _int(operator.parallelism) + _int(operator.max_parallelism) + bytes([_NULL])
-    subtasks = [_int(index) + _write_subtask(subtask) for index, subtask in operator.subtasks.items()]
-    return b"".join([head, _int(len(subtasks)), *subtasks])
+    head = operator.id + four_bytes(operator.parallelism, operator.max_parallelism) + bytes([_NULL])
+    subtasks = [four_bytes(index) + _write_subtask(subtask) for index, subtask in operator.subtasks.items()]
+    return b"".join([head, four_bytes(len(subtasks)), *subtasks])
 
 
 def _write_subtask(subtask: Subtask) -> bytes:
     of_operator, keyed = subtask.operator_state, subtask.keyed_state
-    managed = _int(0) if of_operator is None else _int(1) + _write_operator_state(of_operator)
+    managed = four_bytes(0) if of_operator is None else four_bytes(1) + _write_operator_state(of_operator)
     of_keys = bytes([_NULL]) if keyed is None else _write_keyed_state(keyed)
-    return managed + _int(0) + of_keys + bytes([_NULL]) + _int(0) + _int(0)
+    return managed + four_bytes(0) + of_keys + bytes([_NULL]) + four_bytes(0, 0)
 
 
 def _write_operator_state(handle: OperatorStateHandle) -> bytes:
-    chunks = [bytes([_OPERATOR_STATE]), _int(len(handle.states))]
+    chunks = [bytes([_OPERATOR_STATE]), four_bytes(len(handle.states))]
     for name, (mode, offsets) in handle.states.items():
-        chunks += [utf(name), bytes([_MODES.index(mode)]), _int(len(offsets)), *map(_long, offsets)]
+        chunks += [utf(name), bytes([_MODES.index(mode)]), four_bytes(len(offsets)), *map(_long, offsets)]
     return b"".join([*chunks, _write_stream(handle.stream)])
 
 
 def _write_keyed_state(handle: KeyedStateHandle) -> bytes:
-    head = bytes([_SAVEPOINT]) + _int(handle.key_groups.start) + _int(len(handle.key_groups))
+    head = bytes([_SAVEPOINT]) + four_bytes(handle.key_groups.start, len(handle.key_groups))
     return b"".join([head, *map(_long, handle.offsets), _write_stream(handle.stream)])
 
 
 def _write_stream(stream: Stream) -> bytes:
     if stream.path:
         return bytes([_RELATIVE]) + utf(stream.path) + _long(stream.size_bytes)
-    return bytes([_BYTES]) + utf("state") + _int(stream.size_bytes) + stream.data
+    return bytes([_BYTES]) + utf("state") + four_bytes(stream.size_bytes) + stream.data

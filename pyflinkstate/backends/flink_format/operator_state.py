@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from pyflinkstate.api import ListTypeInfo, MapTypeInfo
-from pyflinkstate.backends.flink_format.cursor import Reader
+from pyflinkstate.backends.flink_format.cursor import Reader, four_bytes
 from pyflinkstate.backends.flink_format.errors import fitting, located
 from pyflinkstate.backends.flink_format.keyed_state import Read, read_meta, write_meta
 from pyflinkstate.backends.flink_format.metadata import OperatorStateHandle
@@ -27,9 +27,9 @@ from pyflinkstate.backends.flink_format.snapshots import Serializer
 from pyflinkstate.backends.types import OperatorStateMode, RegisteredOperatorStateMeta
 
 VERSION = 6
-_LIST, _BROADCAST = 1, 2
 _MODE_OPTION = "OPERATOR_STATE_DISTRIBUTION_MODE"
-_KEY, _VALUE = "KEY_SERIALIZER", "VALUE_SERIALIZER"
+#: Which serializers a list and a broadcast state have.
+_OF_LIST, _OF_BROADCAST = ("VALUE_SERIALIZER",), ("KEY_SERIALIZER", "VALUE_SERIALIZER")
 
 
 @attrs.frozen
@@ -76,10 +76,10 @@ def read_operator_state(handle: OperatorStateHandle, read: Read, where: str) -> 
         source.version("operator state", VERSION, VERSION)
         is_compressed = source.byte() != 0
         parts = {}
-        for parts_of_kind in ([_VALUE], [_KEY, _VALUE]):
+        for names in (_OF_LIST, _OF_BROADCAST):
             for _ in range(source.unsigned(2)):
                 name, _, _, serializers = read_meta(source)
-                parts[name] = [serializers[part] for part in parts_of_kind]
+                parts[name] = [serializers[part] for part in names]
         states = []
         for name, (mode, offsets) in handle.states.items():
             with located(f"state {name!r}", state=name):
@@ -113,10 +113,12 @@ def write_operator_state(
     """
     lists = [state for state in states if state.mode is not OperatorStateMode.BROADCAST]
     broadcasts = [state for state in states if state.mode is OperatorStateMode.BROADCAST]
-    head = [VERSION.to_bytes(4, "big"), b"\0"]
-    for kind, some in ((_LIST, lists), (_BROADCAST, broadcasts)):
+    head = [four_bytes(VERSION), b"\0"]
+    for kind, names, some in ((1, _OF_LIST, lists), (2, _OF_BROADCAST, broadcasts)):
         head.append(len(some).to_bytes(2, "big"))
-        head += [_head_of(state, kind) for state in some]
+        for state in some:
+            serializers = dict(zip(names, state.parts, strict=True))
+            head.append(write_meta(state.name, kind, {_MODE_OPTION: state.mode.value}, serializers))
     start = b"".join(head)
     write(start)
     position, found = len(start), {}
@@ -130,12 +132,6 @@ def write_operator_state(
     return found
 
 
-def _head_of(state: FlinkOperatorState, kind: int) -> bytes:
-    names = [_VALUE] if kind == _LIST else [_KEY, _VALUE]
-    serializers = dict(zip(names, state.parts, strict=True))
-    return write_meta(state.name, kind, {_MODE_OPTION: state.mode.value}, serializers)
-
-
 def _sections(state: FlinkOperatorState) -> list[bytes]:
     with fitting(state.name, ", ".join(map(str, state.parts))):
         columns = [
@@ -144,5 +140,5 @@ def _sections(state: FlinkOperatorState) -> list[bytes]:
         ]
     if state.mode is not OperatorStateMode.BROADCAST:
         return columns[0]
-    size = len(columns[0]).to_bytes(4, "big")
+    size = four_bytes(len(columns[0]))
     return [size + b"".join([key + value for key, value in zip(*columns, strict=True)])]

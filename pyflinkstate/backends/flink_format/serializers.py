@@ -35,7 +35,7 @@ from pyflinkstate.api import (
 )
 from pyflinkstate.backends.flink_format import forms
 from pyflinkstate.backends.flink_format.avro import UNKNOWN, form_and_type
-from pyflinkstate.backends.flink_format.cursor import Reader, utf
+from pyflinkstate.backends.flink_format.cursor import Reader, four_bytes, utf
 from pyflinkstate.backends.flink_format.forms import Form
 from pyflinkstate.backends.flink_format.snapshots import (
     EMPTY,
@@ -98,18 +98,14 @@ EPOCH, _MICROSECOND = datetime.datetime(1970, 1, 1), datetime.timedelta(microsec
 _date_fields = operator.attrgetter("year", "month", "day")
 
 
-def _time(hour: int, minute: int, second: int, nanos: int) -> object:
-    return datetime.time(hour, minute, second, nanos // 1000)
+def _in_nanos(make: Callable[..., object]) -> Callable[..., object]:
+    """Return what makes a time whose last field is in nanoseconds."""
+    return lambda *fields: make(*fields[:-1], fields[-1] // 1000)
 
 
 def _time_fields(value: object) -> tuple[int, ...]:
     time = cast(datetime.time, value)
     return time.hour, time.minute, time.second, time.microsecond * 1000
-
-
-def _moment(*fields: int) -> object:
-    year, month, day, hour, minute, second, nanos = fields
-    return datetime.datetime(year, month, day, hour, minute, second, nanos // 1000)
 
 
 def _moment_fields(value: object) -> tuple[int, ...]:
@@ -197,13 +193,13 @@ _ATOMS: list[tuple[str, Form, TypeInformation, str]] = [
     ),
     (
         "LocalTimeSerializer",
-        forms.Fields("bbbi", _time, _time_fields, _NO_TIME),
+        forms.Fields("bbbi", _in_nanos(datetime.time), _time_fields, _NO_TIME),
         LocalTimeTypeInfo(_LOCAL.LOCAL_TIME),
         "java.time.LocalTime",
     ),
     (
         "LocalDateTimeSerializer",
-        forms.Fields("ibbbbbi", _moment, _moment_fields, _NO_DATE + _NO_TIME),
+        forms.Fields("ibbbbbi", _in_nanos(datetime.datetime), _moment_fields, _NO_DATE + _NO_TIME),
         LocalTimeTypeInfo(_LOCAL.LOCAL_DATE_TIME),
         "java.time.LocalDateTime",
     ),
@@ -387,7 +383,7 @@ _NULLABLE = SerializerRow(
         2,
         1,
         lambda source: (source.unsigned(4),),
-        lambda details: cast(int, details[0]).to_bytes(4, "big"),
+        lambda details: four_bytes(cast(int, details[0])),
     ),
 )
 _TTL = SerializerRow(
@@ -413,7 +409,7 @@ def _read_enum(source: Reader, depth: int) -> Content:
 
 def _write_enum(serializer: Serializer) -> bytes:
     name, *constants = [utf(cast(str, detail)) for detail in serializer.details]
-    return b"".join([name, len(constants).to_bytes(4, "big"), *constants])
+    return b"".join([name, four_bytes(len(constants)), *constants])
 
 
 #: A constant is its place among the others.

@@ -19,7 +19,7 @@ from types import MappingProxyType
 import attrs
 
 from pyflinkstate.api import TypeInformation, Types
-from pyflinkstate.backends.flink_format.cursor import Reader, utf
+from pyflinkstate.backends.flink_format.cursor import Reader, four_bytes, utf
 from pyflinkstate.backends.flink_format.forms import Form, Opaque
 
 #: Snapshots inside of snapshots: more than any type has, and few enough for the stack.
@@ -119,7 +119,7 @@ class Serializer:
     def snapshot(self) -> bytes:
         """Return the bytes of its snapshot."""
         body = self.row.body
-        return utf(self.row.snapshot) + body.version.to_bytes(4, "big") + body.write(self)
+        return utf(self.row.snapshot) + four_bytes(body.version) + body.write(self)
 
     def __str__(self) -> str:
         parts = f"<{', '.join(map(str, self.parts))}>" if self.parts else ""
@@ -167,8 +167,8 @@ def composite(
 
     def write(serializer: Serializer) -> bytes:
         parts = [part.snapshot() for part in serializer.parts]
-        numbers = _four_bytes(_BEGIN_NESTED, _NESTED_VERSION, len(parts))
-        outer = _four_bytes(_BEGIN_OUTER, outer_version) + write_details(serializer.details)
+        numbers = four_bytes(_BEGIN_NESTED, _NESTED_VERSION, len(parts))
+        outer = four_bytes(_BEGIN_OUTER, outer_version) + write_details(serializer.details)
         return b"".join([outer, numbers, *parts])
 
     return Body(read, write)
@@ -178,10 +178,6 @@ def _nested(source: Reader, depth: int) -> tuple[Serializer, ...]:
     source.expect(_BEGIN_NESTED, "the parts of a serializer do not begin")
     source.expect(_NESTED_VERSION, "the parts of a serializer have another version")
     return tuple([read_snapshot(source, depth + 1) for _ in range(source.count())])
-
-
-def _four_bytes(*numbers: int) -> bytes:
-    return b"".join([number.to_bytes(4, "big") for number in numbers])
 
 
 Entry = tuple[str, bytes, bytes]
@@ -200,9 +196,9 @@ def _frame(source: Reader) -> bytes:
 
 def write_optional_map(entries: list[Entry]) -> bytes:
     """Return the bytes of entries; their keys and values are present, also if they are empty."""
-    chunks = [_OPTIONAL_MAP.to_bytes(8, "big"), _four_bytes(len(entries))]
+    chunks = [_OPTIONAL_MAP.to_bytes(8, "big"), four_bytes(len(entries))]
     for name, key, value in entries:
-        chunks += [utf(name), b"\1", _four_bytes(len(key)), key, b"\1", _four_bytes(len(value)), value]
+        chunks += [utf(name), b"\1", four_bytes(len(key)), key, b"\1", four_bytes(len(value)), value]
     return b"".join(chunks)
 
 
@@ -219,8 +215,8 @@ def _unknown(name: str, source: Reader, depth: int) -> SerializerRow:
         of = f" of {source.utf()}"
         for _ in range(3):
             read_optional_map(source)
-    elif source.data[at : at + 4] == _four_bytes(_BEGIN_OUTER):
-        begin = source.data.find(_four_bytes(_BEGIN_NESTED, _NESTED_VERSION), at)
+    elif source.data[at : at + 4] == four_bytes(_BEGIN_OUTER):
+        begin = source.data.find(four_bytes(_BEGIN_NESTED, _NESTED_VERSION), at)
         source.advance(max(0, begin - at))
         _nested(source, depth)
     content = source.data[at : source.at]

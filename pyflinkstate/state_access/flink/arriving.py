@@ -31,6 +31,7 @@ from pyflinkstate.backends.types import (
     MISFITS,
     OperatorStateMode,
     RegisteredOperatorStateMeta,
+    RegisteredStateMeta,
     SealedPickles,
     StateMeta,
     dump_pickle,
@@ -226,7 +227,7 @@ class Arrival:
         if not shape.is_pyflink:
             return own, meta if meta is not None and pickles_instead(own, meta) else own
         where = f"{self.savepoint.uri}: {self.operator}, state {name!r}"
-        if meta is None or expected is None:
+        if expected is None or not isinstance(meta, RegisteredStateMeta):
             raise ConfigurationError(
                 f"{where} is of PyFlink, where only the program knows its type, and the program does not ask "
                 f"for it when it is opened: pass program=, and ask for each state in open(), or leave it out "

@@ -176,7 +176,6 @@ class InFlink:
         if not isinstance(meta, RegisteredStateMeta):
             return meta
         flinks = meta if self.expected is None else self.expected.in_flink(meta)
-        assert isinstance(flinks, RegisteredStateMeta)
         flinks = flinks if pickles_instead(flinks, meta) else meta
         return attrs.evolve(flinks, stored_type=self.sealed(meta.name, flinks.stored_type))
 

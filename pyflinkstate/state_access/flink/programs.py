@@ -13,8 +13,9 @@ from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.types import RegisteredOperatorStateMeta, RegisteredStateMeta, StateMeta, sealed
-from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.plan import JobPlan, SettledOperator
 from pyflinkstate.runtime.program import type_of
+from pyflinkstate.state_access.keyed_state import sealed_meta
 from pyflinkstate.state_access.writing import open_operator
 
 
@@ -34,12 +35,12 @@ class ProgramOperator:
     operator_states: dict[str, RegisteredOperatorStateMeta]
     record_type: TypeInformation
 
-    def in_flink(self, meta: StateMeta) -> StateMeta:
+    def in_flink(self, meta: RegisteredStateMeta) -> RegisteredStateMeta:
         """Return the state that the program has in Flink for one that it has here.
 
         In Flink, windows keep records in their declared type; here they are pickled.
         """
-        if not isinstance(meta, RegisteredStateMeta) or meta.name != WINDOW_CONTENTS:
+        if meta.name != WINDOW_CONTENTS:
             return meta
         stored = meta.stored_type if meta.kind is StateKind.AGGREGATING else sealed(self.record_type)
         return attrs.evolve(meta, stored_type=ListTypeInfo(stored) if meta.kind is StateKind.LIST else stored)
@@ -82,29 +83,20 @@ def operators_of(plan: JobPlan, metadata: CheckpointMetadata) -> dict[str, Progr
     Raises:
         PyFlinkStateError: a function cannot be opened.
     """
-    return {one.operator_id: _operator(plan, one.operator_id, metadata) for one in plan.operators}
+    return {one.operator_id: _operator(plan, one, metadata) for one in plan.operators}
 
 
-def _operator(plan: JobPlan, uid: str, metadata: CheckpointMetadata) -> ProgramOperator:
-    (settled,) = own = [one for one in plan.operators if one.operator_id == uid]
-    watched = _Watched()
-    error = open_operator(
-        attrs.evolve(plan, operators=tuple(own)), uid, metadata, MemoryCheckpoint(), watched
-    )
+def _operator(plan: JobPlan, settled: SettledOperator, metadata: CheckpointMetadata) -> ProgramOperator:
+    watched, alone = _Watched(), attrs.evolve(plan, operators=(settled,))
+    error = open_operator(alone, settled.operator_id, metadata, MemoryCheckpoint(), watched)
     if error is not None:
         raise error
     return ProgramOperator(
         settled.node.key_type,
-        {name: _sealed(state.meta) for name, state in watched.keyed[-1].registered().items()},
+        {name: sealed_meta(state.meta) for name, state in watched.keyed[-1].registered().items()},
         {
             name: attrs.evolve(state.meta, stored_type=sealed(state.meta.stored_type))
             for name, state in watched.of_operators[-1].registered_states.items()
         },
         type_of(settled.node.parent),
     )
-
-
-def _sealed(meta: StateMeta) -> StateMeta:
-    if isinstance(meta, RegisteredStateMeta):
-        return attrs.evolve(meta, stored_type=sealed(meta.stored_type))
-    return meta
