@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pyflinkstate.api import PickledBytesTypeInfo, TypeInformation, Types
+from pyflinkstate.api import PickledBytesTypeInfo, RowKind, TypeInformation, Types
 from pyflinkstate.backends.flink_format import (
     Coder,
     FlinkOperatorState,
@@ -40,7 +40,7 @@ from pyflinkstate.backends.format import (
     StreamStateHandle,
     write_file,
 )
-from pyflinkstate.backends.keys import KeyGroupRange, key_group_of_hash
+from pyflinkstate.backends.keys import KeyGroupRange, KeyHasher, key_group_of_hash
 from pyflinkstate.backends.types import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
@@ -49,7 +49,7 @@ from pyflinkstate.backends.types import (
     StateMeta,
     decode_column,
     has_pickles,
-    java_hash_of_type,
+    java_hash_of_row,
     sealed,
     unsealed,
 )
@@ -67,7 +67,6 @@ from pyflinkstate.state_access.flink.shapes import (
     load,
     pickles_instead,
     shape_named,
-    with_row_keys,
 )
 from pyflinkstate.state_access.keyed_state import Group, KeyedState, by_group
 from pyflinkstate.state_access.tables import OperatorStates
@@ -273,14 +272,14 @@ class Departure(InFlink):
         return decode_column(sealed(self.keyed.key_type), batch.column("key"))
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[Group]:
-        """Yield rows by the key groups that Flink has for them."""
-        rows = with_row_keys(KeyGroupEntries(0, self._keys(batch), None, [])).keys
-        key_type = self.keyed.key_type
-        if isinstance(key_type, PickledBytesTypeInfo):  # to Flink, pickles are bytes
-            key_type = Types.PRIMITIVE_ARRAY(Types.BYTE())
-        java_hash = java_hash_of_type(self.shape.key_type(key_type))
-        most = self.keyed.operator.max_parallelism
-        return by_group(np.array([key_group_of_hash(java_hash(row), most) for row in rows], np.int64), batch)
+        """Yield rows by the key groups that Flink has for them.
+
+        The hash of a row of one field is that of the field plus a constant. To Flink, pickles are bytes.
+        """
+        hasher = KeyHasher(self.head.key.parts[0].type_info())
+        most, of_row = self.keyed.operator.max_parallelism, java_hash_of_row(RowKind.INSERT, [0])
+        groups = [key_group_of_hash(of_row + code, most) for code in hasher.hashes(self._keys(batch))]
+        return by_group(np.array(groups, np.int64), batch)
 
 
 def _stream(handle: StreamStateHandle) -> Stream:
