@@ -17,7 +17,12 @@ from pyflinkstate import StreamExecutionEnvironment, Types, ValueStateDescriptor
 from pyflinkstate.backends.flink_format import operator_id
 from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.datastream import DataStream
-from pyflinkstate.errors import CheckpointError, ConfigurationError, IncompatibleCheckpointError
+from pyflinkstate.errors import (
+    CheckpointError,
+    CheckpointStorageError,
+    ConfigurationError,
+    IncompatibleCheckpointError,
+)
 from pyflinkstate.state_access import (
     convert_savepoint,
     diff,
@@ -26,7 +31,7 @@ from pyflinkstate.state_access import (
     open_checkpoint,
 )
 from pyflinkstate.state_access.command_line import main
-from pyflinkstate.state_access.flink import FlinkSavepoint
+from pyflinkstate.state_access.flink import FlinkSavepoint, leaving
 
 PROGRAMS = GOLDEN.parent / "programs"
 REFUSED = ["2.3.0-java-changelog", "2.3.0-java-rocksdb-native", "2.3.0-java-unaligned"]
@@ -222,6 +227,29 @@ def test_what_java_cannot_read_is_refused_before_anything_is_written(tmp_path: P
     with pytest.raises(ConfigurationError, match="operator 'ops': 'any' has pickles"):
         convert_savepoint(here, tmp_path / "back", "flink")
     assert not (tmp_path / "back").exists()
+
+
+def test_nothing_is_left_if_the_last_file_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ``_metadata``: a driver that dies before it leaves files that are no savepoint."""
+    seeded, back, there = new_savepoint("job"), tmp_path / "back", set[str]()
+    for uid in ("first", "second"):
+        states = {ValueStateDescriptor("n", Types.LONG()): "n"}
+        rows = [{"k": number, "n": number} for number in range(2000)]
+        seeded.bootstrap(uid, rows, key=lambda row: row["k"], key_type=Types.LONG(), function=states)
+    here = seeded.write(tmp_path / "here").uri
+
+    def fails(*_: Any) -> None:
+        there.update(path.name for path in back.iterdir())
+        raise OSError("no space")
+
+    monkeypatch.setattr(leaving, "write_whole", fails)
+    with pytest.raises(CheckpointStorageError, match="no space"):
+        convert_savepoint(here, back, "flink")
+    assert len(there) == 2
+    assert "_metadata" not in there
+    assert not back.exists()
 
 
 def test_a_savepoint_of_flink_is_opened_like_another(tmp_path: Path) -> None:
