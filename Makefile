@@ -72,10 +72,11 @@ demo: $(SETUP)
 	@:
 
 # Tests wait for processes and for Spark, so all parts go on at once; they share no file. The type checker goes
-# first: it is soon done, and a test of users' programs finds what it has noted of the package.
+# first: it is soon done, and a test of users' programs finds what it has noted of the package. What takes longest
+# follows, and what waits for Spark, the shortest of them, comes last.
 test:
-	@$(MAKE) --no-print-directory -j4 --output-sync=target typecheck lint quick quick-jobs quick-on-spark \
-		quick-waiting
+	@$(MAKE) --no-print-directory -j4 --output-sync=target typecheck lint quick-waiting quick quick-jobs \
+		quick-on-spark
 
 test-full: $(SETUP) $(VENV)/.has-full$(BROWSER)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target full-on-spark full full-on-disk full-interpreted
