@@ -22,10 +22,12 @@ PURE_TESTS := tests/heap tests/keys tests/snapshots tests/ttl tests/types/test_t
 QUICK := not full and not slow
 FULL := full and not slow
 # The quick tier in four parts of about the same time, so that no part is left to run alone: whole jobs and the
-# simulation of them; what waits for processes or looks into files; the tests on Spark; all else.
+# simulation of them; what waits for processes or looks into files; the tests on Spark, with what other systems
+# read and write; all else.
 JOBS := tests/master tests/simulation tests/pipelined
-WAITING := tests/slots tests/monitor tests/state_access tests/sinks tests/connectors
+WAITING := tests/slots tests/monitor tests/state_access
 ON_SPARK := tests/spark tests/packaging
+CONNECTED := tests/sinks tests/connectors
 
 # Tests start many short processes: without its bytecode, each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -73,10 +75,10 @@ demo: $(SETUP)
 
 # Tests wait for processes and for Spark, so all parts go on at once; they share no file. The type checker goes
 # first: it is soon done, and a test of users' programs finds what it has noted of the package. What takes longest
-# follows, and what waits for Spark, the shortest of them, comes last.
+# follows.
 test:
-	@$(MAKE) --no-print-directory -j4 --output-sync=target typecheck lint quick-waiting quick quick-jobs \
-		quick-on-spark
+	@$(MAKE) --no-print-directory -j4 --output-sync=target typecheck lint quick quick-on-spark quick-jobs \
+		quick-waiting
 
 test-full: $(SETUP) $(VENV)/.has-full$(BROWSER)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target full-on-spark full full-on-disk full-interpreted
@@ -89,7 +91,7 @@ typecheck: $(REQUIRED)
 	$(BIN)/mypy
 
 quick: $(SETUP)
-	$(BIN)/python -m pytest -m "$(QUICK)" $(addprefix --ignore ,$(JOBS) $(WAITING) $(ON_SPARK))
+	$(BIN)/python -m pytest -m "$(QUICK)" $(addprefix --ignore ,$(JOBS) $(WAITING) $(ON_SPARK) $(CONNECTED))
 
 quick-jobs: $(SETUP)
 	$(BIN)/python -m pytest -m "$(QUICK)" $(JOBS)
@@ -98,7 +100,7 @@ quick-waiting: $(SETUP)
 	$(BIN)/python -m pytest -m "$(QUICK)" $(WAITING)
 
 quick-on-spark: $(SETUP)
-	$(BIN)/python -m pytest -m "$(QUICK)" $(ON_SPARK)
+	$(BIN)/python -m pytest -m "$(QUICK)" $(ON_SPARK) $(CONNECTED)
 
 full: $(SETUP)
 	$(BIN)/python -m pytest -m "not spark and $(FULL)"
