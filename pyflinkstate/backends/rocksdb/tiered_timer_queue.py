@@ -112,8 +112,7 @@ class TieredTimerQueue(TimerQueue):
             if is_new:
                 self._write_down(entry)
                 self._note(timestamp_ms, key, namespace, map_index, True)
-        if self._size + len(self._pending) > self._most:
-            self._make_room()
+        self._make_room()
         return is_new
 
     def delete(self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable, map_index: int) -> bool:
@@ -126,8 +125,7 @@ class TieredTimerQueue(TimerQueue):
         self._pending[entry] = ABSENT
         self._cold_size -= 1
         self._note(timestamp_ms, key, namespace, map_index, False)
-        if self._size + len(self._pending) > self._most:
-            self._make_room()
+        self._make_room()
         return True
 
     def _is_near(self, timestamp_ms: Timestamp, map_index: int) -> bool:
@@ -155,11 +153,12 @@ class TieredTimerQueue(TimerQueue):
     # --- between memory and the store ----------------------------------------------------------------
 
     def _make_room(self) -> None:
-        """Write down what is pending and, if more than half of the timers may be, the later half of them.
+        """If too much is in memory, write down what is pending, and the later timers if they are most of it.
 
         While a checkpoint has the store frozen, memory may be exceeded by a quarter.
         """
-        if self._store.is_frozen and self.timers_in_memory < self._most * 5 // 4:
+        in_memory = self.timers_in_memory
+        if in_memory <= self._most or (self._store.is_frozen and in_memory < self._most * 5 // 4):
             return
         if self._size > self._most // 2:
             self._lower_horizon()
