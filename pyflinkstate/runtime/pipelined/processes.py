@@ -17,6 +17,7 @@ import attrs
 
 from pyflinkstate.runtime.operators import close_all
 from pyflinkstate.runtime.pipelined.programs import (
+    CODES,
     Outputs,
     Peer,
     RunEpoch,
@@ -141,6 +142,7 @@ class _TaskProcess:
             while True:
                 order = self._driver.recv()
                 if isinstance(order, RunEpoch):
+                    CODES.value.update(order.codes)  # the first order has them for all vertices
                     self._vertex(order.vertex).orders.put(order)
                 else:  # a heartbeat
                     self._driver.send(order)
