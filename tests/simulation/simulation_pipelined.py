@@ -421,6 +421,7 @@ class Vertex:
     def _part(self, order: RunEpoch) -> EpochPart | None:
         taken_reports()  # of a process that has failed
         outputs: Any = self
+        self._codes.update(order.codes)
         with patch.object(CODES, "value", self._codes):
             part = part_of(order, self._host, outputs)
         if isinstance(part.error, SparkJobError) and not self._crew.is_driverless():

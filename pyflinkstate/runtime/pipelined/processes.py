@@ -59,6 +59,7 @@ class DriveSlot(Visitor):
             while True:
                 order = channel.recv()
                 assert isinstance(order, RunEpoch)
+                CODES.value.update(order.codes)
                 channel.send(part_of(order, host, outputs))
         finally:
             outputs.close()
