@@ -35,7 +35,7 @@ from pyflinkstate.backends.flink_format import (
     write_canonical,
 )
 from pyflinkstate.backends.format import KeyGroupEntries
-from pyflinkstate.backends.keys import KeyGroupRange, KeyHasher, key_group_of_hash
+from pyflinkstate.backends.keys import KeyGroupRange, KeyHasher
 from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
 
@@ -59,8 +59,9 @@ class Savepoint:
     def write(self, keys: Sequence[Key], values: Sequence[Stored]) -> float:
         """Write the entries, and return the time that it took."""
         entries = [KeyGroupEntries(key_group, [], None, []) for key_group in EVERY]
-        for key, value, code in zip(keys, values, self._hasher.hashes(keys), strict=True):
-            group = entries[key_group_of_hash(code, MAX_PARALLELISM)]
+        key_groups = self._hasher.key_groups(keys, MAX_PARALLELISM)
+        for key, value, key_group in zip(keys, values, key_groups, strict=True):
+            group = entries[key_group]
             group.keys.append(key)
             group.values.append(value)
         chunks: list[bytes] = []

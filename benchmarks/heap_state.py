@@ -18,8 +18,8 @@ from typing import Any
 import pyflinkstate
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.keys import KeyGroupRange, key_group_of_hash
-from pyflinkstate.backends.types.hashes import java_hashes_of_strings
+from pyflinkstate.backends.key_groups import key_groups_of_strings
+from pyflinkstate.backends.keys import KeyGroupRange
 
 KEY_GROUPS = 64
 COUNT = ValueStateDescriptor("count", Types.LONG())
@@ -65,7 +65,7 @@ def shuffled_copies(keys: Sequence[str], seed: int) -> list[str]:
 
 def map_indexes(keys: Sequence[str]) -> list[int]:
     """Return the key group of each key."""
-    return [key_group_of_hash(code, KEY_GROUPS) for code in java_hashes_of_strings(keys)]
+    return key_groups_of_strings(keys, KEY_GROUPS)
 
 
 def new_backend() -> HeapKeyedStateBackend:

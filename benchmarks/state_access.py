@@ -40,7 +40,8 @@ from pyflinkstate.backends.format import (
     SectionWriter,
     StateFileHead,
 )
-from pyflinkstate.backends.keys import KeyGroupRange, KeyHasher, key_group_of_hash
+from pyflinkstate.backends.key_groups import key_groups_of_strings
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.runtime.storage import CheckpointFolders
 from pyflinkstate.state_access import diff, open_checkpoint
@@ -131,8 +132,7 @@ _MEASURES: dict[str, Any] = {"one_key": one_key, "to_arrow": to_arrow, "diff": d
 def write_checkpoints(folder: str, entries: int, changes: int) -> list[str]:
     """Write the two checkpoints; return their paths."""
     keys = [f"key-{number:07}" for number in range(entries)]
-    hashes = KeyHasher(Types.STRING()).hashes(keys)
-    groups = np.array([key_group_of_hash(code, KEY_GROUPS) for code in hashes])
+    groups = np.array(key_groups_of_strings(keys, KEY_GROUPS))
     order = np.argsort(groups, kind="stable")
     rows = pa.record_batch(
         [pa.array(keys, pa.large_string()), pa.array(_count(np.arange(entries)))], ["key", "value"]

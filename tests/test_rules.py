@@ -70,6 +70,7 @@ BACKENDS_ORDER = [
     "types",
     "values",
     "bound_state",
+    "key_groups",
     "wall_clock",
     "compiled",
 ]

@@ -20,6 +20,7 @@ COMPILED_MODULES = (
     "heap.states",
     "heap.timer_queue",
     "heap.timer_service",
+    "key_groups",
     "rocksdb.cold_bytes",
     "rocksdb.cold_entries",
     "rocksdb.entry_forms",

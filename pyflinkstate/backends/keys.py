@@ -12,20 +12,24 @@ assigned to key groups again on a restore.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
 
-from pyflinkstate.api import TypedValue, TypeInformation, safe_repr
-from pyflinkstate.backends.types import JavaHash, hash_version, java_hash_of_type, java_hashes_of_strings
+from pyflinkstate.api import TypedValue, TypeInformation, Types, safe_repr
+from pyflinkstate.backends.compiled import is_compiled
+from pyflinkstate.backends.key_groups import (
+    key_group_of_hash,
+    key_groups_of_longs,
+    key_groups_of_strings,
+)
+from pyflinkstate.backends.types import JavaHash, hash_version, java_hash_of_type
 from pyflinkstate.backends.values import refuse_nan
 from pyflinkstate.errors import InvalidKeyError, ParallelismError
 
 DEFAULT_LOWER_BOUND_MAX_PARALLELISM = 1 << 7
 UPPER_BOUND_MAX_PARALLELISM = 1 << 15
-
-_MASK = 0xFFFFFFFF
 
 
 @attrs.frozen
@@ -50,33 +54,6 @@ class KeyGroupRange:
 
     def __str__(self) -> str:
         return f"{self.start}..{self.end}"
-
-
-def murmur_hash(code: int) -> int:
-    """Scramble a 32-bit Java hash code into a non-negative int (Flink: ``MathUtils.murmurHash``).
-
-    >>> murmur_hash(97)
-    1455541201
-    """
-    code = (code * 0xCC9E2D51) & _MASK
-    code = ((code << 15) | (code >> 17)) & _MASK
-    code = (code * 0x1B873593) & _MASK
-    code = ((code << 13) | (code >> 19)) & _MASK
-    code = (code * 5 + 0xE6546B64) & _MASK
-    code ^= 4
-    code ^= code >> 16
-    code = (code * 0x85EBCA6B) & _MASK
-    code ^= code >> 13
-    code = (code * 0xC2B2AE35) & _MASK
-    code ^= code >> 16
-    if code < 0x80000000:
-        return code
-    return 0 if code == 0x80000000 else 0x100000000 - code
-
-
-def key_group_of_hash(java_hash: int, max_parallelism: int) -> int:
-    """Return the key group of a key with this Java hash code (``assignToKeyGroup``)."""
-    return murmur_hash(java_hash & _MASK) % max_parallelism
 
 
 def operator_index(max_parallelism: int, parallelism: int, key_group: int) -> int:
@@ -148,6 +125,13 @@ def hash_has_changed(key_type: TypeInformation, since_version: int) -> bool:
     return since_version < hash_version(key_type)
 
 
+#: By type: what returns the key groups of many keys.
+_LOOPS: dict[TypeInformation, Callable[..., list[int]]] = {
+    Types.STRING(): key_groups_of_strings,
+    Types.LONG(): key_groups_of_longs,
+}
+
+
 @attrs.frozen
 class KeyHasher:
     """Checks keys against their declared type and hashes them."""
@@ -159,11 +143,21 @@ class KeyHasher:
     def _hash_for_type(self) -> JavaHash:
         return java_hash_of_type(self.key_type)
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether a key group is computed faster than it is found in a dict of many keys."""
+        return self.key_type in _LOOPS and is_compiled()
+
     def hashes(self, keys: Sequence[Any]) -> list[int]:
         """Return the Java hash code of each key; all must be valid (see :meth:`check`)."""
-        if keys and all(type(key) is str for key in keys):
-            return java_hashes_of_strings(keys)
         return [self._hash(key) for key in keys]
+
+    def key_groups(self, keys: Sequence[Any], max_parallelism: int) -> list[int]:
+        """Return the key group of each key; all must be valid (see :meth:`check`)."""
+        loop = _LOOPS.get(self.key_type)
+        if loop is not None:
+            return loop(keys, max_parallelism)
+        return [key_group_of_hash(self._hash(key), max_parallelism) for key in keys]
 
     def check(self, key: TypedValue) -> TypedValue:
         """Return ``key`` as its declared type keeps it.

@@ -48,7 +48,6 @@ from pyflinkstate.backends.keys import (
     KeyGroupRange,
     KeyHasher,
     hash_has_changed,
-    key_group_of_hash,
     key_group_range,
 )
 from pyflinkstate.backends.rocksdb import native_entries, native_state, native_store
@@ -228,8 +227,7 @@ class KeySpace:
 
     def groups_of_keys(self, keys: Sequence[Key]) -> ArrowObject:
         """Return the key group of each key, which must be valid."""
-        hashes = KeyHasher(self.key_type).hashes(keys)
-        return np.array([key_group_of_hash(code, self.max_parallelism) for code in hashes], np.int64)
+        return np.array(KeyHasher(self.key_type).key_groups(keys, self.max_parallelism), np.int64)
 
     def mask(self, column: pa.Array, wanted: pa.Array) -> ArrowObject:
         """Return which rows of a column have one of the keys of another column."""

@@ -29,6 +29,13 @@ from pyflinkstate.backends.heap.backend import (
     HeapRestoreOperation,
     HeapSnapshotStrategy,
 )
+from pyflinkstate.backends.key_groups import (
+    java_hash_of_string,
+    key_group_of_hash,
+    key_groups_of_longs,
+    key_groups_of_strings,
+    murmur_hash,
+)
 from pyflinkstate.backends.keys import (
     KEY_HASH_VERSION,
     UPPER_BOUND_MAX_PARALLELISM,
@@ -38,9 +45,7 @@ from pyflinkstate.backends.keys import (
     check_parallelism,
     default_max_parallelism,
     hash_has_changed,
-    key_group_of_hash,
     key_group_range,
-    murmur_hash,
     operator_index,
 )
 from pyflinkstate.backends.operator_state import assign_state
@@ -121,8 +126,18 @@ def test_a_hash_code_is_placed_where_flink_places_it(code, murmur, key_group, su
     ids=str,
 )
 def test_a_declared_key_lands_in_flinks_key_group(key, key_type, key_group):
-    (code,) = KeyHasher(key_type).hashes([key])
-    assert key_group_of_hash(code, 128) == key_group
+    hasher = KeyHasher(key_type)
+    assert hasher.key_groups([key], 128) == [key_group]
+    assert key_group_of_hash(*hasher.hashes([key]), 128) == key_group
+
+
+@given(st.lists(st.text(max_size=6)), st.lists(st.integers(-(2**63), 2**63 - 1)))
+def test_many_keys_are_in_the_groups_of_their_hash_codes(texts: list[str], numbers: list[int]) -> None:
+    assert key_groups_of_strings(texts, 128) == [
+        key_group_of_hash(java_hash_of_string(text), 128) for text in texts
+    ]
+    codes = KeyHasher(Types.LONG()).hashes(numbers)
+    assert key_groups_of_longs(numbers, 128) == [key_group_of_hash(code, 128) for code in codes]
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,10 @@ from hypothesis import given, strategies as st
 
 from pyflinkstate import Instant, Row, RowKind
 from pyflinkstate.api import ExternalTypeInfo, Types
-from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash
+from pyflinkstate.backends.key_groups import java_hash_of_string, key_group_of_hash
+from pyflinkstate.backends.keys import KeyHasher
 from pyflinkstate.backends.types.atoms import ATOMS
-from pyflinkstate.backends.types.hashes import (
-    java_hash,
-    java_hash_of_string,
-    java_hashes_of_strings,
-)
+from pyflinkstate.backends.types.hashes import java_hash
 from pyflinkstate.backends.types.table import codec_of
 from pyflinkstate.errors import BadRecordError, ConfigurationError, InvalidKeyError
 
@@ -125,21 +122,6 @@ def test_surrogate_pairs_count_as_two_units():
 
 def test_hashes_of_strings_wrap_around_32_bits():
     assert java_hash_of_string("\uffff" * 3) == (0xFFFF * (31 * 31 + 31 + 1) + 2**31) % 2**32 - 2**31
-    assert java_hashes_of_strings(["z" * 10_000]) == [java_hash_of_string("z" * 10_000)]
-
-
-@given(st.lists(any_text, max_size=20))
-def test_many_strings_hash_as_one_by_one(texts):
-    hashes = java_hashes_of_strings(texts)
-    assert hashes == [java_hash_of_string(text) for text in texts]
-    assert all(type(code) is int for code in hashes)
-
-
-@pytest.mark.parametrize(
-    "texts", [[], [""], ["", ""], ["", "a", ""], ["a", "", "b"], ["ab", "a", "abc"]], ids=repr
-)
-def test_empty_strings_do_not_shift_their_neighbours(texts):
-    assert java_hashes_of_strings(texts) == [java_hash_of_string(text) for text in texts]
 
 
 @pytest.mark.parametrize(("key_type", "key", "code"), [*JAVA_TYPES, *ROWS], ids=lambda part: ascii(str(part)))

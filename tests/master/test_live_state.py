@@ -16,7 +16,7 @@ from support_slots import in_thread, outcome
 
 from pyflinkstate import KeyedProcessFunction, Types
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash
+from pyflinkstate.backends.keys import KeyHasher
 from pyflinkstate.errors import (
     ConfigurationError,
     InvalidKeyError,
@@ -45,7 +45,7 @@ def first_key_of(subtask: int, parallelism: int = 2) -> int:
     """Return a key that a subtask owns."""
 
     def owner(key: int) -> int:
-        return key_group_of_hash(KeyHasher(LONG).hashes([key])[0], 128) * parallelism // 128
+        return KeyHasher(LONG).key_groups([key], 128)[0] * parallelism // 128
 
     return next(key for key in range(100) if owner(key) == subtask)
 

@@ -15,7 +15,7 @@ from support_runtime import PACKAGE, PICKLED, raising
 from tiers import cases
 
 from pyflinkstate import Instant, Row, TypeInformation, Types
-from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash, key_group_range
+from pyflinkstate.backends.keys import KeyHasher, key_group_range
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, UserFunctionError
 from pyflinkstate.runtime.tasks import router as router_module
 from pyflinkstate.runtime.tasks.router import MAX_PARTS, Router
@@ -88,8 +88,7 @@ def test_every_record_arrives_once_in_the_subtask_that_owns_its_key(
         assert list(frame.keys) == [value[0] for value in frame.values]
     hasher = KeyHasher(key_type)
     for _, frame in routed[:3]:
-        codes = hasher.hashes(list(frame.keys))
-        assert groups_of(frame) == [key_group_of_hash(code, max_parallelism) for code in codes]
+        assert groups_of(frame) == hasher.key_groups(list(frame.keys), max_parallelism)
 
 
 def test_frame_keys_sort_back_to_the_order_of_the_input() -> None:

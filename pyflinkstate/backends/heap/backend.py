@@ -42,7 +42,6 @@ from pyflinkstate.backends.keys import (
     KeyGroupRange,
     KeyHasher,
     hash_has_changed,
-    key_group_of_hash,
 )
 from pyflinkstate.backends.snapshots import (
     Changes,
@@ -344,8 +343,7 @@ class HeapRestoreOperation:
         hasher = KeyHasher(self.backend.key_type)
         for group in entries:
             rows: dict[int, list[int]] = {}
-            for row, code in enumerate(hasher.hashes(group.keys)):
-                key_group = key_group_of_hash(code, self.backend.max_parallelism)
+            for row, key_group in enumerate(hasher.key_groups(group.keys, self.backend.max_parallelism)):
                 if key_group in self.backend.key_group_range:
                     rows.setdefault(key_group, []).append(row)
             for key_group, picked in rows.items():
@@ -488,7 +486,7 @@ class HeapKeyedStateBackend:
 
     def key_group_of(self, key: Hashable) -> int:
         """Return the key group of ``key``; raise ``KeyGroupRangeError`` if it belongs to another subtask."""
-        key_group = key_group_of_hash(self._hasher.hashes([key])[0], self.max_parallelism)
+        [key_group] = self._hasher.key_groups([key], self.max_parallelism)
         if key_group not in self.key_group_range:
             raise KeyGroupRangeError(
                 f"key {safe_repr(key)} is in key group {key_group}, which is not in the range "

@@ -14,7 +14,6 @@ from pyflinkstate.backends.types.codec import (
 )
 from pyflinkstate.backends.types.hashes import (
     java_hash_of_row as java_hash_of_row,
-    java_hashes_of_strings as java_hashes_of_strings,
 )
 from pyflinkstate.backends.types.internal_types import (
     PICKLE_PROTOCOL as PICKLE_PROTOCOL,

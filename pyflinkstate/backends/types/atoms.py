@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyflinkstate.api import Instant, LocalTimeTypeInfo, Row, TypeInformation, Types
+from pyflinkstate.backends.key_groups import java_hash_of_string
 from pyflinkstate.backends.types import hashes
 from pyflinkstate.backends.types.codec import (
     Codec,
@@ -249,7 +250,7 @@ ATOMS: tuple[Codec, ...] = (
         written=_FLOAT_FORM,
     ),
     atom(Types.CHAR(), _TEXT, ord, written=WrittenForm("a", str)),
-    atom(Types.STRING(), _TEXT, hashes.java_hash_of_string, written=WrittenForm("a", str), exact=str),
+    atom(Types.STRING(), _TEXT, java_hash_of_string, written=WrittenForm("a", str), exact=str),
     atom(
         Types.BIG_INT(),
         _TEXT,

@@ -23,9 +23,9 @@ from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from pyflinkstate.api import Instant, Row, RowKind, TypedValue, TypeInformation, fields_to_hash
+from pyflinkstate.backends.key_groups import java_hash_of_string
 from pyflinkstate.backends.types.codec import JavaHash
 from pyflinkstate.backends.values import refuse_nan
 from pyflinkstate.errors import ConfigurationError
@@ -37,44 +37,6 @@ _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 def _signed(code: int) -> int:
     code &= _MASK
     return code - 0x100000000 if code & 0x80000000 else code
-
-
-def java_hash_of_string(text: str) -> int:
-    """``String.hashCode``: over UTF-16 units, so characters beyond the BMP count as two.
-
-    >>> java_hash_of_string("flink")
-    97520992
-    """
-    code = 0
-    units = text.encode("utf-16-le", "surrogatepass")
-    for low, high in zip(units[::2], units[1::2], strict=True):
-        code = (31 * code + low + (high << 8)) & _MASK
-    return _signed(code)
-
-
-def java_hashes_of_strings(texts: Sequence[str]) -> list[int]:
-    """``String.hashCode`` of many strings at once, about ten times as fast as one by one.
-
-    The hash is a dot product of the units with powers of 31, and all strings are one array.
-
-    >>> java_hashes_of_strings(["a", "", "hello"])
-    [97, 0, 99162322]
-    """
-    encoded = [text.encode("utf-16-le", "surrogatepass") for text in texts]
-    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)) >> 1
-    units = np.frombuffer(b"".join(encoded), dtype="<u2").astype(np.uint32)
-    ends = np.cumsum(lengths)
-    exponents = np.repeat(ends, lengths) - 1 - np.arange(len(units))
-    products = units * _powers_of_31(int(lengths.max(initial=0)))[exponents]
-    sums = np.concatenate((np.zeros(1, np.uint32), np.cumsum(products, dtype=np.uint32)))
-    hashes: list[int] = (sums[ends] - sums[ends - lengths]).astype(np.int32).tolist()
-    return hashes
-
-
-def _powers_of_31(count: int) -> npt.NDArray[np.uint32]:
-    powers = np.full(max(count, 1), 31, dtype=np.uint32)
-    powers[0] = 1
-    return np.cumprod(powers, dtype=np.uint32)
 
 
 def java_hash_of_long(value: int) -> int:

@@ -23,7 +23,7 @@ from pyflinkstate.api import (
     T,
     TypeInformation,
 )
-from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash, operator_index
+from pyflinkstate.backends.keys import KeyHasher, operator_index
 from pyflinkstate.backends.types import exact_class
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, PyFlinkStateError
 from pyflinkstate.runtime.operators import closed_at_end
@@ -317,12 +317,13 @@ def _picker(order: list[int]) -> Callable[[Sequence[T]], tuple[T, ...]]:
 
 
 class KeyGroups(dict[Key, int]):
-    """Remembers the key group of each key; it contains only valid keys."""
+    """Finds key groups, and remembers those that take long to compute; it contains only valid keys."""
 
     def __init__(self, key_type: TypeInformation, max_parallelism: int) -> None:
         self._learning = threading.Lock()
         self._hasher = KeyHasher(key_type)
         self._max_parallelism = max_parallelism
+        self._is_quick = self._hasher.is_quick
         self._exact_type = exact_class(key_type)  # with it, one set checks a whole batch
         self._converts = not isinstance(key_type, PickledBytesTypeInfo) and self._exact_type is None
 
@@ -335,8 +336,10 @@ class KeyGroups(dict[Key, int]):
         if self._converts or (self._exact_type and set(map(type, keys)) != {self._exact_type}):
             keys = [self._hasher.check(key) for key in keys]
         try:
+            if self._is_quick:
+                return keys, self._hasher.key_groups(keys, self._max_parallelism)
             groups = list(map(self.get, keys))
-        except TypeError as error:
+        except (TypeError, ValueError, OverflowError) as error:
             self.check(keys)
             raise InvalidKeyError(f"keys of one stream that cannot be compared: {error}") from error
         if None in groups:
@@ -352,8 +355,7 @@ class KeyGroups(dict[Key, int]):
         if len(self) + len(missing) > REMEMBERED_KEYS:
             self.clear()
             missing = list(keys)
-        for key, code in zip(missing, self._hasher.hashes(missing), strict=True):
-            self[key] = key_group_of_hash(code, self._max_parallelism)
+        self.update(zip(missing, self._hasher.key_groups(missing, self._max_parallelism), strict=True))
 
     def check(self, keys: Iterable[Key]) -> None:
         """Raise ``InvalidKeyError`` if a key is not valid."""

@@ -40,7 +40,8 @@ from pyflinkstate.backends.format import (
     StreamStateHandle,
     write_file,
 )
-from pyflinkstate.backends.keys import KeyGroupRange, KeyHasher, key_group_of_hash
+from pyflinkstate.backends.key_groups import key_group_of_hash
+from pyflinkstate.backends.keys import KeyGroupRange, KeyHasher
 from pyflinkstate.backends.types import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
