@@ -1,7 +1,7 @@
 """Where the processor time of a record goes, from the source to the sink, in nanoseconds for each record.
 
     python benchmarks/record_path.py [--json] [--records N] [--rounds N] [--only NAME ...] [--steps]
-                                     [--against PACKAGE]
+                                     [--engine pipelined] [--against PACKAGE]
 
 The programs and records are those of ``operators.py``. There are two measurements, both of processor time, so
 what else the machine does matters less than to a rate:
@@ -245,21 +245,21 @@ def role_of(process: psutil.Process, own: int) -> str:
     return next((role for role, text in ROLES.items() if text in line), "worker")
 
 
-def seconds_by_role(spark: SparkSession, name: str, records: int) -> Counter[str]:
+def seconds_by_role(spark: SparkSession, engine: str, name: str, records: int) -> Counter[str]:
     import operators
 
     with ProcessTimes() as times:
-        operators.seconds_of(spark, name, records)
+        operators.seconds_of(spark, engine, name, records)
         return times.by_role()
 
 
-def processes(spark: SparkSession, name: str, records: int) -> Figures:
+def processes(spark: SparkSession, engine: str, name: str, records: int) -> Figures:
     """Return the processor time of each kind of process for a record."""
     small = records // 6
     before = measured = Counter[str]()
     for size in (small, small + records):
         begun = seconds_of_now()
-        ran = seconds_by_role(spark, name, size)
+        ran = seconds_by_role(spark, engine, name, size)
         ran.subtract(begun)
         before, measured = measured, ran
     roles = (*ROLES, "driver")
@@ -276,21 +276,23 @@ def seconds_of_now() -> Counter[str]:
 # --- the program ------------------------------------------------------------------------------------------
 
 
-def figures(names: list[str], records: int, is_on_spark: bool) -> Figures:
-    """Measure each program once; the steps with an eighth of the records."""
+def figures(names: list[str], records: int, engine: str | None) -> Figures:
+    """Measure each program once: the steps with an eighth of the records, processes with an engine."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     found = {f"{name}: {step}": cost for name in names for step, cost in steps(name, records // 8).items()}
-    if is_on_spark:
+    if engine is not None:
         import operators
         from local_session import local_session
 
         path = os.pathsep.join(filter(None, sys.path))
         spark = local_session(operators.PARTITIONS, {"spark.executorEnv.PYTHONPATH": path})
         for name in names:
-            operators.seconds_of(spark, name, max(records // 6, MINUTE_MS))
-            found |= {f"{name}: {role}": cost for role, cost in processes(spark, name, records).items()}
+            operators.seconds_of(spark, engine, name, max(records // 6, MINUTE_MS))
+            found |= {
+                f"{name}: {role}": cost for role, cost in processes(spark, engine, name, records).items()
+            }
     return found
 
 
@@ -300,14 +302,16 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_400_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=NAMES, default=list(NAMES), metavar="NAME")
+    parser.add_argument("--engine", choices=["stages", "pipelined"], default="stages")
     parser.add_argument("--steps", action="store_true", help="leave out the processes")
     parser.add_argument("--against", type=Path, metavar="PACKAGE")
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.once:
-        print(json.dumps(figures(args.only, args.records, not args.steps)))
+        print(json.dumps(figures(args.only, args.records, None if args.steps else args.engine)))
         return
-    options = ["--records", str(args.records), "--only", *args.only, *(["--steps"] if args.steps else [])]
+    options = ["--records", str(args.records), "--only", *args.only, "--engine", args.engine]
+    options += ["--steps"] if args.steps else []
     found = {
         where: {step: round(cost) for step, cost in costs.items()}
         for where, costs in medians(__file__, options, args.rounds, args.against).items()
