@@ -3,9 +3,10 @@
     python benchmarks/disk_state.py [--json] [--entries N] [--memory-mb N] [--seconds S]
 
 Keys are strings of 16 characters, values strings of 200. A record reads the value of its key and stores
-another one, in frames of 4,096 records, on one thread. Each run is a process of its own.
+another one, in frames of 4,096 records, on one thread. Each run is a process of its own. Ten million entries
+are what one of two slots has of 20 million keys, or about 5 GB.
 
-* ``heap_records_per_s``: the heap backend, with keys that fit into the memory, zipf(1.0).
+* ``heap_records_per_s``: the heap backend, with as many keys as the memory holds, zipf(1.0).
 * ``hot_records_per_s``: the backend on disk, with the same keys; ``ratio_hot`` is their quotient.
 * ``zipf_records_per_s``, ``uniform_records_per_s``: over all keys; ``ratio_zipf`` is beside the heap.
 * ``peak_mb``: the most memory of the process over all keys, in MiB; ``state_mb``: the keys and values.
@@ -17,6 +18,8 @@ another one, in frames of 4,096 records, on one thread. Each run is a process of
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import multiprocessing
 import resource
 import time
@@ -28,7 +31,10 @@ import numpy as np
 from heap_state import KEY_GROUPS, need_compiled, report
 
 FRAME = 4096
-KEYS_THAT_FIT = 100_000
+#: About as many entries a MiB of memory holds.
+ENTRIES_A_MIB = 1_250
+#: The most used keys are drawn exactly, the others by the continuous distribution.
+EXACT_RANKS = 10_000
 VALUE_BYTES = 200
 
 
@@ -54,16 +60,20 @@ class Numbers:
 
 
 def key_numbers(entries: int, distribution: str, seed: int = 5) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the keys of frames as numbers."""
+    """Yield the keys of frames as numbers, from little memory."""
     draw = np.random.default_rng(seed)
-    sums = np.cumsum(1.0 / np.arange(1, entries + 1)) if distribution == "zipf" else None
-    shuffled = draw.permutation(entries)  # what is used most is anywhere
+    sums = np.cumsum(1.0 / np.arange(1, EXACT_RANKS + 1))
+    most = sums[-1] + np.log(entries / EXACT_RANKS)
+    step = next(step for step in itertools.count(7_919 * 7_907, 2) if math.gcd(step, entries) == 1)
     while True:
-        if sums is None:
+        if distribution == "uniform":
             yield draw.integers(0, entries, FRAME)
-        else:
-            ranks = np.searchsorted(sums, draw.random(FRAME) * sums[-1])
-            yield shuffled[np.minimum(ranks, entries - 1)]
+            continue
+        drawn = draw.random(FRAME) * most
+        ranks = np.searchsorted(sums, drawn)
+        rare = EXACT_RANKS * np.exp(drawn - sums[-1])
+        ranks = np.where(ranks < EXACT_RANKS, ranks, np.minimum(rare, entries - 1).astype(np.int64))
+        yield ranks * step % entries  # what is used most is anywhere
 
 
 def backend_of(kind: str, memory_mb: int, *directories: str) -> Any:
@@ -190,7 +200,7 @@ def rate(kind: str, entries: int, memory_mb: int, distribution: str, seconds: fl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--entries", type=int, default=5_000_000)
+    parser.add_argument("--entries", type=int, default=10_000_000)
     parser.add_argument("--memory-mb", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=20)
     args = parser.parse_args()
@@ -201,7 +211,8 @@ def main() -> None:
         with spawn.Pool(1) as pool:
             return pool.apply(partial(rate, kind, entries, args.memory_mb, distribution, args.seconds))
 
-    heap, hot = run("heap", KEYS_THAT_FIT, "zipf"), run("disk", KEYS_THAT_FIT, "zipf")
+    fits = args.memory_mb * ENTRIES_A_MIB
+    heap, hot = run("heap", fits, "zipf"), run("disk", fits, "zipf")
     zipf, uniform = run("disk", args.entries, "zipf"), run("disk", args.entries, "uniform")
     figures = {
         "heap_records_per_s": heap["rate"],

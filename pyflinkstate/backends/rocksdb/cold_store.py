@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from rocksdict import Options, Rdict, WriteBatch
 
 _PREFIX = "pyflinkstate-rocksdb-"
-#: The share of the memory that RocksDB gets for its block cache, and for entries that are not in files yet.
-_CACHE_SHARE, _BUFFERS_SHARE = 8, 8
-_LEAST_CACHE_BYTES, _MOST_BUFFER_BYTES = 1 << 20, 64 << 20
+#: The share of the memory that RocksDB gets for entries that are not in files yet.
+_BUFFERS_SHARE = 8
+_MOST_BUFFER_BYTES = 64 << 20
+#: RocksDB's block cache has no use: what is read goes up, and its neighbours in a block are any others.
+_CACHE_BYTES = 1 << 20
 _BLOOM_BITS = 10
 #: Writes wait while so many files are not compacted, and are never slowed down.
 _MOST_FILES = 24
@@ -205,7 +207,7 @@ class ColdStore:
 
     Args:
         directory: where its scratch folder is made; None for the system's temporary directory.
-        memory_bytes: the memory of the backend, of which RocksDB takes a quarter.
+        memory_bytes: the memory of the backend, of which RocksDB takes an eighth.
 
     Raises:
         ConfigurationError: rocksdict is not installed.
@@ -231,18 +233,21 @@ class ColdStore:
             raise
 
     def _opened(self, fill: Fill = lambda _: {}) -> Rdict:
-        from rocksdict import Rdict, WriteOptions
+        from rocksdict import Rdict, ReadOptions, WriteOptions
 
         path = self._folder.path / "db"
         writing = WriteOptions()
         writing.disable_wal = True
         # RocksDB would wait with the interpreter lock, and for ever if its disk is full.
         writing.no_slowdown = True
+        reading = ReadOptions()
+        reading.fill_cache(False)
         try:
             path.mkdir()
             self.origins = fill(path)
             db = Rdict(str(path), _options(self._memory_bytes))
             db.set_write_options(writing)
+            db.set_read_options(reading)
         except PyFlinkStateError:
             raise
         except Exception as error:
@@ -363,7 +368,7 @@ def _options(memory_bytes: int) -> Options:
     from rocksdict import BlockBasedOptions, Cache, DataBlockIndexType, DBCompressionType, Options
 
     blocks = BlockBasedOptions()
-    blocks.set_block_cache(Cache(max(memory_bytes // _CACHE_SHARE, _LEAST_CACHE_BYTES)))
+    blocks.set_block_cache(Cache(_CACHE_BYTES))
     # The index of a file is larger than a shard of the cache: in there, it would be read again for each get.
     blocks.set_cache_index_and_filter_blocks(False)
     blocks.set_bloom_filter(_BLOOM_BITS, False)

@@ -14,7 +14,7 @@ from pyflinkstate.backends.rocksdb.cold_store import ColdStore, check_installed
 
 DEFAULT_MEMORY_BYTES = 256 << 20
 #: The share of the memory that objects get; RocksDB has the rest.
-_OBJECTS_SHARE = 0.75
+_OBJECTS_SHARE = 0.875
 
 
 @attrs.frozen(kw_only=True)
