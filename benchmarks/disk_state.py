@@ -128,7 +128,7 @@ class Slot:
     def process(self, value: str, _: Any) -> None:
         if self.state.value() is None:
             raise AssertionError("an entry is lost")
-        self.state.update(value)
+        self.state.update(value.lower())  # a string of its own
 
     def run(self, numbers: Any) -> None:
         """Process a frame."""
@@ -137,7 +137,7 @@ class Slot:
         self.loop.run((indexes, keys, self.values), self.process, None, self.results)
         self.backend.make_room()
 
-    def run_for(self, distribution: str, seconds: float, each_second: Any = None) -> float:
+    def run_for(self, distribution: str, seconds: float, each_second: Any) -> float:
         """Process frames for a while, after as long a time to warm up; return records per second."""
         frames, done, due = key_numbers(self.entries, distribution), 0, time.perf_counter()
         for measured in (False, True):
@@ -149,8 +149,8 @@ class Slot:
                 self.run(numbers)
                 spent += time.perf_counter() - start
                 done += FRAME
-                if measured and each_second is not None and time.perf_counter() > due:
-                    each_second()
+                if time.perf_counter() > due:
+                    each_second(measured)
                     due = time.perf_counter() + 1
         return done / spent
 
@@ -178,11 +178,12 @@ def rate(kind: str, entries: int, memory_mb: int, distribution: str, seconds: fl
     slot.backend.track_changes()
     found = {"load_entries_per_s": round(entries / loaded_s)}
 
-    def note() -> None:
-        changes = slot.backend.take_changes()
-        syncs.append(slot.snapshot(changes, cancelled)[0])
+    def each_second(measured: bool) -> None:
+        changes = slot.backend.take_changes()  # as a checkpoint does
+        if measured and distribution == "uniform":
+            syncs.append(slot.snapshot(changes, cancelled)[0])
 
-    found["rate"] = round(slot.run_for(distribution, seconds, note if distribution == "uniform" else None))
+    found["rate"] = round(slot.run_for(distribution, seconds, each_second))
     found["peak_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     if syncs:
         found["sync_p99_ms"] = round(float(np.percentile(syncs, 99)), 2)

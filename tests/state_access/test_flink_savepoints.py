@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+import attrs
 import flink_golden_values as golden
 import pytest
 from flink_savepoints import FOLDERS, GOLDEN
@@ -15,6 +16,7 @@ from local_environment import local_environment
 
 from pyflinkstate import StreamExecutionEnvironment, Types, ValueStateDescriptor
 from pyflinkstate.backends.flink_format import operator_id
+from pyflinkstate.backends.flink_format.metadata import Subtask
 from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.datastream import DataStream
 from pyflinkstate.errors import (
@@ -250,6 +252,16 @@ def test_nothing_is_left_if_the_last_file_cannot_be_written(
     assert len(there) == 2
     assert "_metadata" not in there
     assert not back.exists()
+
+
+@pytest.mark.parametrize("name", ["raw_keyed_state", "raw_operator_state"])
+def test_raw_state_is_refused(name: str) -> None:
+    savepoint = FlinkSavepoint.open(FOLDERS["2.3.0-java-files"])
+    [operator] = [one for one in savepoint.content.operators if one.uid == "kinds"]
+    handles: Any = {name: object()}
+    raw = attrs.evolve(operator, subtasks={0: Subtask(**handles)})
+    with pytest.raises(IncompatibleCheckpointError, match="has raw state, which only its function reads"):
+        savepoint.keyed_files(raw)
 
 
 def test_a_savepoint_of_flink_is_opened_like_another(tmp_path: Path) -> None:

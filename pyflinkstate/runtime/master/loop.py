@@ -19,6 +19,7 @@ from typing import Any
 from pyflinkstate.errors import CheckpointError, DriverUnreachableError, PyFlinkStateError, StateQueryError
 from pyflinkstate.runtime.engine import EpochEnded
 from pyflinkstate.runtime.master.actions import Actions, JobParts
+from pyflinkstate.runtime.master.checkpoint_files import CHECK_INTERVAL_MS
 from pyflinkstate.runtime.master.epochs import (
     AlignBarrier,
     Announce,
@@ -66,8 +67,6 @@ from pyflinkstate.runtime.wire import (
 )
 
 TICK_S = 0.5
-#: How often a job that waits for its restart checks whether it can restart at all.
-CHECK_INTERVAL_MS = 5_000
 #: Messages that are events of the script as they are.
 EVENTS = (EpochEnded, ShuffledAhead, TaskReport, SlotLost, CancelJob, SavepointRequest, StopAtCheckpoint)
 

@@ -147,11 +147,11 @@ class FlinkSavepoint:
 
         Raises:
             CorruptCheckpointError: a file is missing or makes no sense.
-            IncompatibleCheckpointError: there is raw keyed state, or a serializer is not known.
+            IncompatibleCheckpointError: there is raw state, or a serializer is not known.
         """
-        if any(subtask.raw_keyed_state for subtask in operator.subtasks.values()):
+        if any(one.raw_keyed_state or one.raw_operator_state for one in operator.subtasks.values()):
             raise IncompatibleCheckpointError(
-                f"{self.uri}: {operator} has raw keyed state, which only its function reads; timers are such "
+                f"{self.uri}: {operator} has raw state, which only its function reads; timers are such "
                 f"state if state.backend.rocksdb.timer-service.factory is heap: take the savepoint with "
                 f"another setting",
                 operator=operator.id.hex(),
