@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import wrap_future
 from collections.abc import Generator
 from concurrent.futures import Future
 
@@ -14,4 +13,6 @@ class CompletableFuture(Future[T]):
 
     def __await__(self) -> Generator[object, None, T]:
         """Wait without blocking the event loop, and return the result or raise the error."""
+        from asyncio import wrap_future  # slow to load, and a slot has no use for it
+
         return wrap_future(self).__await__()
