@@ -139,10 +139,10 @@ class Slot:
 
     def run_for(self, distribution: str, seconds: float, each_second: Any) -> float:
         """Process frames for a while, after as long a time to warm up; return records per second."""
-        frames, done, due = key_numbers(self.entries, distribution), 0, time.perf_counter()
+        frames = key_numbers(self.entries, distribution)
         for measured in (False, True):
-            began, spent = time.perf_counter(), 0.0
-            done = 0
+            began = due = time.perf_counter()
+            done, spent = 0, 0.0
             while time.perf_counter() - began < seconds:
                 numbers = next(frames)
                 start = time.perf_counter()
