@@ -298,6 +298,14 @@ def test_a_savepoint_that_is_the_latest_and_cannot_be_read(shop: Shop, tmp_path:
         shop.storage.load_latest("another")
 
 
+def test_a_note_that_a_killed_driver_had_begun_is_gone_when_the_job_goes_on(shop: Shop) -> None:
+    job_id = shop.first()
+    begun = Path(shop.storage.uri, job_id, f".checkpoints.json.inprogress.{'0' * 32}")
+    begun.touch()
+    shop.run(restore=restore_point(shop.storage, job_id, 2)).run()
+    assert not begun.exists()
+
+
 def test_no_id_of_a_checkpoint_comes_again_when_it_was_set_aside(shop: Shop) -> None:
     job_id = shop.first()
     for epoch in (2, 2):

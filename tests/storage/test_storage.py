@@ -543,6 +543,21 @@ def test_the_history_is_json_beside_the_checkpoints(storage: CheckpointFolders) 
         assert json.loads(Path(storage.uri, JOB, "checkpoints.json").read_text()) == history
 
 
+def test_notes_that_a_killed_driver_had_begun_are_deleted(storage: CheckpointFolders) -> None:
+    older, own, newer = (f"{number:06}-aaaaaaaa" for number in (1, 2, 3))
+    names = ["checkpoints.json", "offsets/7", *(f"runs/{run}" for run in (older, own, newer))]
+    storage.write_planned(JOB, 7, 1)
+    storage.write_run(JOB, own)
+    begun = {}
+    for name in names:
+        path = Path(storage.uri, JOB, name)
+        begun[name] = path.with_name(f".{path.name}.inprogress.{'0' * 32}")
+        begun[name].touch()
+    storage.discard_unfinished(JOB, own)
+    assert [name for name in names if begun[name].exists()] == [f"runs/{own}", f"runs/{newer}"]
+    assert (storage.read_planned(JOB), storage.runs(JOB)) == ({7: 1}, [own])
+
+
 @pytest.fixture
 def folder(storage: CheckpointFolders) -> CheckpointFolder:
     """A checkpoint's folder with a small inline threshold, and no larger write buffer."""

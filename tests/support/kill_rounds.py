@@ -377,8 +377,7 @@ class KillRound:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(rest, timeout=self.patience_s)
-        if self.plan.backend == "rocksdb" and not hang:
-            left += tuple(self._files_left())
+        left += () if hang else tuple(self._files_left())
         lost, doubled = (expected - rows).total(), (rows - expected).total()
         return Outcome(lost, doubled, hang, left, tuple(self._strange))
 
@@ -394,8 +393,9 @@ class KillRound:
     def _files_left(self) -> Iterator[str]:
         """Yield the files of attempts and checkpoints that were abandoned."""
         scratch, checkpoints = self.directory / "scratch", self.directory / "checkpoints"
-        ScratchFolder(str(scratch)).delete()  # the next slot deletes what killed ones have left
-        yield from map(str, scratch.iterdir())
+        if self.plan.backend == "rocksdb":
+            ScratchFolder(str(scratch)).delete()  # the next slot deletes what killed ones have left
+            yield from map(str, scratch.iterdir())
         yield from (str(path) for path in checkpoints.rglob("*") if ".inprogress" in path.name)
         storage = CheckpointFolders(str(checkpoints))
         for job_id in storage.job_ids():

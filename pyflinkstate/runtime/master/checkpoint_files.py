@@ -101,7 +101,7 @@ class RunClaim:
 
         From now on, a savepoint that the job goes back to is the latest checkpoint, until
         :meth:`forget_savepoint`. Claims of older runs are meaningless and are deleted, which keeps listings
-        short.
+        short, and so are notes that a killed driver had begun.
         """
         assert self.run is not None
         self.check()
@@ -109,6 +109,7 @@ class RunClaim:
         self._taken = TakenOver(line, last_checkpoint_id, self._job_name, now_ms, savepoint)
         self._storage.write_run(self._job_id, self.run, self._taken)
         self._storage.forget_runs(self._job_id, before=self.run)
+        self._storage.discard_unfinished(self._job_id, self.run)
 
     def forget_savepoint(self) -> None:
         """Write down that the run has a checkpoint of its own, so that its savepoint is never the latest."""

@@ -49,6 +49,7 @@ from pyflinkstate.runtime.storage.file_systems import (
     flush_folder,
     is_uri,
     make_folder,
+    name_of_unfinished,
     open_file_system,
     read_note,
     remove_empty,
@@ -232,6 +233,18 @@ class CheckpointFolders:
             for info in self._list(f"{self._root}/{job_id}/{SHARED_FOLDER}")
             if is_file_name(info.base_name)
         }
+
+    def discard_unfinished(self, job_id: str, run: str) -> None:
+        """Delete the notes that were not whole when a driver was killed; those of runs after ``run`` stay."""
+        if self._fs.type_name in OBJECT_STORES:
+            return  # there a file is whole or not there
+        root = f"{self._root}/{job_id}"
+        for folder in (root, f"{root}/{OFFSETS_FOLDER}", f"{root}/{RUNS_FOLDER}"):
+            for info in self._list(folder):
+                name = name_of_unfinished(info.base_name)
+                if name is not None and not (is_run_id(name) and sorted_runs([name, run])[0] == run):
+                    with storage_errors(f"delete {info.path}"), suppress(FileNotFoundError):
+                        self._fs.delete_file(info.path)
 
     def write_history(self, job_id: str, history: list[JsonObject]) -> None:
         """Write the statistics of the job's checkpoints as JSON, for people and tools."""

@@ -340,6 +340,16 @@ def _missing(file_system: fs.FileSystem, path: str) -> list[str]:
     return missing
 
 
+#: What a file is called until it is whole.
+_UNFINISHED = re.compile(r"\.(.+)\.inprogress\.[0-9a-f]{32}")
+
+
+def name_of_unfinished(name: str) -> str | None:
+    """Return the name that :func:`write_whole` would have given to a file, if it was killed meanwhile."""
+    found = _UNFINISHED.fullmatch(name)
+    return None if found is None else found[1]
+
+
 def write_whole(file_system: fs.FileSystem, path: str, data: bytes) -> None:
     """Write a file completely or not at all, whatever happens.
 
