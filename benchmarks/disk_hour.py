@@ -15,7 +15,6 @@ of all threads, so the program may run beside others: it takes ``--share`` of a 
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import tempfile
 import threading
@@ -89,7 +88,7 @@ def main() -> None:
     args = parser.parse_args()
     need_compiled()
     with tempfile.TemporaryDirectory() as folder:
-        slot = Slot("disk", args.entries, args.memory_mb, os.fspath(folder))
+        slot = Slot("disk", args.entries, args.memory_mb, folder)
         slot.load()
         slot.backend.track_changes()
         hour = Hour(slot, folder, args.share)

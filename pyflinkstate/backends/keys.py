@@ -153,10 +153,19 @@ class KeyHasher:
         return [self._hash(key) for key in keys]
 
     def key_groups(self, keys: Sequence[Any], max_parallelism: int) -> list[int]:
-        """Return the key group of each key; all must be valid (see :meth:`check`)."""
+        """Return the key group of each key; all must be valid (see :meth:`check`).
+
+        Raises:
+            InvalidKeyError: a string or a long is not.
+        """
         loop = _LOOPS.get(self.key_type)
         if loop is not None:
-            return loop(keys, max_parallelism)
+            try:
+                return loop(keys, max_parallelism)
+            except (ValueError, OverflowError):
+                for key in keys:
+                    self.check(key)
+                raise
         return [key_group_of_hash(self._hash(key), max_parallelism) for key in keys]
 
     def check(self, key: TypedValue) -> TypedValue:

@@ -120,6 +120,15 @@ def test_surrogate_pairs_count_as_two_units():
     assert java_hash_of_string("\ud83d") == 0xD83D
 
 
+@given(any_text)
+def test_a_string_hashes_by_its_units_of_utf_16(text):
+    data, code = text.encode("utf-16-le", "surrogatepass"), 0
+    for low, high in zip(data[::2], data[1::2], strict=True):
+        code = (31 * code + low + (high << 8)) % 2**32
+    found = java_hash_of_string(text)
+    assert (type(found), found) == (int, code - 2**32 if code >= 2**31 else code)
+
+
 def test_hashes_of_strings_wrap_around_32_bits():
     assert java_hash_of_string("\uffff" * 3) == (0xFFFF * (31 * 31 + 31 + 1) + 2**31) % 2**32 - 2**31
 

@@ -335,11 +335,11 @@ class KeyGroups(dict[Key, int]):
         """
         if self._converts or (self._exact_type and set(map(type, keys)) != {self._exact_type}):
             keys = [self._hasher.check(key) for key in keys]
+        if self._is_quick:
+            return keys, self._hasher.key_groups(keys, self._max_parallelism)
         try:
-            if self._is_quick:
-                return keys, self._hasher.key_groups(keys, self._max_parallelism)
             groups = list(map(self.get, keys))
-        except (TypeError, ValueError, OverflowError) as error:
+        except TypeError as error:
             self.check(keys)
             raise InvalidKeyError(f"keys of one stream that cannot be compared: {error}") from error
         if None in groups:
