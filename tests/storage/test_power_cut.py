@@ -274,6 +274,18 @@ def test_a_folder_that_could_not_be_flushed_is_made_anew(
     assert folder.is_dir()
 
 
+def test_a_folder_that_is_there_although_its_creation_failed_is_made_anew() -> None:
+    disk = Disk(Process("job"))
+    late = iter([Verdict(error=OSError(5, "input/output error"))])
+    disk.decide = lambda operation: next(late, Verdict()) if operation.name == "create folder" else Verdict()
+    with pytest.raises(OSError, match="input/output error"):
+        file_systems.make_folder(disk.file_system, "/jobs/a")
+    file_systems.make_folder(disk.file_system, "/jobs/a")
+    for seed in range(100):
+        disk.power_cut(random.Random(seed))
+        assert "/jobs/a" in disk.folders
+
+
 def test_nothing_is_renamed_before_its_bytes_are_flushed(
     storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:

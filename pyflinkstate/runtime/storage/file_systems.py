@@ -304,12 +304,12 @@ def _handler_of(file_system: fs.FileSystem) -> ArrowObject:
 def make_folder(file_system: fs.FileSystem, path: str) -> None:
     """Create a folder and those above it durably; raise ``OSError`` if that fails.
 
-    One that could not be flushed is removed again. Otherwise the next attempt would find it, and take it for
-    durable.
+    One that could not be flushed is removed again, and one that is there although its creation failed.
+    Otherwise the next attempt would find it, and take it for durable.
     """
     for folder in reversed(_missing(file_system, path.rstrip("/"))):
-        file_system.create_dir(folder, recursive=False)
         try:
+            file_system.create_dir(folder, recursive=False)
             flush_folder(file_system, posixpath.dirname(folder))
         except OSError:
             remove_empty(file_system, folder)
