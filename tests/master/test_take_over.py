@@ -626,6 +626,22 @@ def test_of_two_claims_at_once_just_one_holds(storage: CheckpointFolders) -> Non
         claims[0].check()
 
 
+def test_a_claim_that_a_newer_run_deleted_while_it_was_written_does_not_hold(
+    storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver must end; if it claimed the job anew, it would take it from the newer run."""
+    older, newer = claim(storage), claim(storage)
+
+    def written_too_late(*_: object) -> None:
+        monkeypatch.undo()
+        newer.make(RunHistory((("000007-aaaaaaaa", 0),)))
+        raise CheckpointStorageError("no such file")
+
+    monkeypatch.setattr(storage, "write_run", written_too_late)
+    with pytest.raises(JobSupersededError, match="000008-"):
+        older.make(RunHistory())
+
+
 def test_a_claim_is_newer_than_the_runs_that_led_to_the_restored_checkpoint(
     storage: CheckpointFolders,
 ) -> None:

@@ -111,7 +111,9 @@ FRESH = (2, 60)
 #: By name: the seeds of histories that went wrong once.
 FOUND: dict[str, tuple[int, ...]] = {
     "checkpoints are damaged": (648938212420,),
+    "everything": (103127405318,),
     "savepoints between failures": (290672977426,),
+    "there are two drivers": (759807026851,),
 }
 
 

@@ -87,12 +87,17 @@ class RunClaim:
 
         Raises:
             JobSupersededError: another driver claims the job at the same moment and has the newer id.
+            CheckpointStorageError: the claim cannot be written.
         """
         known = [run for run, _ in past.runs] + ([] if self.run is None else [self.run])
         self.token = self.token or uuid.uuid4().hex[:8]
         run = run_id_after([*self._storage.runs(self._job_id), *known], self.token)
-        self._storage.write_run(self._job_id, run)
         self.run = run
+        try:
+            self._storage.write_run(self._job_id, run)
+        except CheckpointStorageError:
+            self.check()  # a newer run deletes a claim that is not whole yet
+            raise
         self.check()
         return run
 
