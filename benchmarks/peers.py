@@ -40,6 +40,8 @@ OURS = "pyflinkstate"
 CHECKED_RECORDS = 125_000
 #: A count has a result for each record, and PyFlink hands each to Python by a call of its own.
 CHECKED_COUNTS = 25_000
+#: Work on large state has so many times the records of the others, or it would not be large.
+LARGE_TIMES = 5
 
 
 @attrs.frozen
@@ -67,7 +69,7 @@ class Engine:
         share = self.share
         if workload == "keyed_count" and self.count_share is not None:
             share = self.count_share
-        return int(ours * share)
+        return int(ours * share * (LARGE_TIMES if workload == "large_state" else 1))
 
     def python(self, environments: Path) -> Path:
         """Return the Python of the engine's environment, which is made if it is not there."""
@@ -87,7 +89,7 @@ class Engine:
 PYFLINK = ("apache-flink==2.3.*", "setuptools<81")  # it imports pkg_resources
 ENGINE_BY_NAME = {
     OURS: Engine("run_pyflinkstate.py"),
-    "dict": Engine("run_plain_dict.py"),
+    "dict": Engine("run_plain_dict.py", ("keyed_count", "timers", "tumbling", "session")),
     "bytewax": Engine(
         "run_bytewax.py", ("keyed_count", "tumbling", "session"), 0.1, 1.0, ("bytewax==0.21.*",)
     ),
@@ -97,7 +99,9 @@ ENGINE_BY_NAME = {
     "pyflink_thread": Engine(
         "run_pyflink.py", share=0.05, packages=PYFLINK, settings={"FLINK_PYTHON_MODE": "thread"}
     ),
-    "transform_with_state": Engine("run_transform_with_state.py", ("keyed_count", "timers"), 0.05, 0.3),
+    "transform_with_state": Engine(
+        "run_transform_with_state.py", ("keyed_count", "timers", "large_state"), 0.05, 0.3
+    ),
     # Results about every two seconds, instead of all at the end.
     "transform_with_state_batches": Engine(
         "run_transform_with_state.py", ("keyed_count",), 0.03, settings={"TWS_BATCH_RECORDS": "20000"}
@@ -126,7 +130,7 @@ def outcome_of(name: str, workload: str, records: int, environments: Path, check
 
 def check_answers(workload: str, names: list[str], environments: Path) -> dict[str, str]:
     """Compare each engine's results with plain loops; return the engines' names and versions."""
-    records = CHECKED_COUNTS if workload == "keyed_count" else CHECKED_RECORDS
+    records = CHECKED_COUNTS if workload in ("keyed_count", "large_state") else CHECKED_RECORDS
     wanted = expected(workload, records)
     versions = {}
     for name in names:

@@ -21,7 +21,20 @@ from pyflink.datastream.functions import AggregateFunction, ProcessWindowFunctio
 from pyflink.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from pyflink.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
 from pyflink.java_gateway import get_gateway
-from workload import GAP_MS, KEYS, MINUTE_MS, PARALLELISM, key_of, main, minute_end, timed
+from workload import (
+    GAP_MS,
+    KEYS,
+    MINUTE_MS,
+    PARALLELISM,
+    count_in,
+    key_of,
+    large_key_of,
+    large_value,
+    main,
+    minute_end,
+    number_in,
+    timed,
+)
 
 MODE = os.environ.get("FLINK_PYTHON_MODE", "process")
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
@@ -40,6 +53,16 @@ class Count(KeyedProcessFunction):
         count = (self.count.value() or 0) + 1
         self.count.update(count)
         yield ctx.get_current_key(), count
+
+
+class CountInLargeValue(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.value = runtime_context.get_state(ValueStateDescriptor("value", Types.STRING()))
+
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterator[tuple[int, int]]:
+        count = count_in(self.value.value()) + 1
+        self.value.update(large_value(count))
+        yield number_in(ctx.get_current_key()), count
 
 
 class CountUntilTimer(KeyedProcessFunction):
@@ -83,6 +106,9 @@ class WithKey(ProcessWindowFunction):
 def program(numbers: DataStream, workload: str) -> DataStream:
     if workload == "keyed_count":
         return numbers.key_by(key_of, key_type=Types.LONG()).process(Count(), output_type=PAIR)
+    if workload == "large_state":
+        keyed = numbers.key_by(large_key_of, key_type=Types.STRING())
+        return keyed.process(CountInLargeValue(), output_type=PAIR)
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Millisecond())
     keyed = numbers.assign_timestamps_and_watermarks(strategy).key_by(key_of, key_type=Types.LONG())
     if workload == "timers":
@@ -102,6 +128,9 @@ def run(workload: str, records: int, check: bool) -> tuple[float, list[tuple[int
     configuration.set_string("pipeline.object-reuse", "true")
     configuration.set_string("python.state.cache-size", str(2 * KEYS))
     configuration.set_string("python.fn-execution.bundle.size", "100000")
+    if workload == "large_state":
+        configuration.set_string("state.backend.type", "rocksdb")
+        configuration.set_string("state.backend.rocksdb.memory.fixed-per-slot", "256mb")
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(PARALLELISM)
     source = env.from_source(

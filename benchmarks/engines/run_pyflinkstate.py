@@ -9,12 +9,25 @@ from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
-from workload import GAP_MS, MINUTE_MS, PARALLELISM, key_of, main, minute_end, timed
+from workload import (
+    GAP_MS,
+    MINUTE_MS,
+    PARALLELISM,
+    count_in,
+    key_of,
+    large_key_of,
+    large_value,
+    main,
+    minute_end,
+    number_in,
+    timed,
+)
 
 import pyflinkstate
 from pyflinkstate import (
     AggregateFunction,
     DataStream,
+    EmbeddedRocksDBStateBackend,
     EventTimeSessionWindows,
     KeyedProcessFunction,
     MapStateDescriptor,
@@ -46,6 +59,16 @@ class Count(KeyedProcessFunction):
         count = (self.count.value() or 0) + 1
         self.count.update(count)
         yield ctx.get_current_key(), count
+
+
+class CountInLargeValue(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.value = runtime_context.get_state(ValueStateDescriptor("value", Types.STRING()))
+
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterator[tuple[int, int]]:
+        count = count_in(self.value.value()) + 1
+        self.value.update(large_value(count))
+        yield number_in(ctx.get_current_key()), count
 
 
 class CountUntilTimer(KeyedProcessFunction):
@@ -107,6 +130,9 @@ class DiscardingSink:
 def program(numbers: DataStream, workload: str) -> DataStream:
     if workload == "keyed_count":
         return numbers.key_by(key_of, key_type=Types.LONG()).process(Count(), output_type=PAIR)
+    if workload == "large_state":
+        keyed = numbers.key_by(large_key_of, key_type=Types.STRING())
+        return keyed.process(CountInLargeValue(), output_type=PAIR)
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Millisecond())
     keyed = numbers.assign_timestamps_and_watermarks(strategy).key_by(key_of, key_type=Types.LONG())
     if workload == "timers":
@@ -124,6 +150,8 @@ def run(workload: str, records: int, check: bool) -> tuple[float, list[tuple[int
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     env = StreamExecutionEnvironment(spark).set_parallelism(PARALLELISM)
+    if workload == "large_state":
+        env.set_state_backend(EmbeddedRocksDBStateBackend())
     results = program(env.from_source(NumberSequenceSource(0, records - 1)), workload)
     if check:
         with results.execute_and_collect() as found:

@@ -18,7 +18,17 @@ from typing import Any
 import pyspark
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from workload import KEYS, MINUTE_MS, PARALLELISM, main, minute_end
+from workload import (
+    KEYS,
+    LARGE_KEYS,
+    MINUTE_MS,
+    PARALLELISM,
+    count_in,
+    large_value,
+    main,
+    minute_end,
+    number_in,
+)
 
 #: How many records a micro-batch has, or 0 for one that has all.
 BATCH_RECORDS = int(os.environ.get("TWS_BATCH_RECORDS", "0"))
@@ -41,6 +51,19 @@ class Count(StatefulProcessor):
             count += 1
             yield Row(key=key[0], count=count)
         self.count.update((count,))
+
+
+class CountInLargeValue(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.value = handle.getValueState("value", "value string")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        found = self.value.get()
+        count = count_in(found[0] if found else None)
+        for _ in rows:
+            count += 1
+            yield Row(key=number_in(key[0]), count=count)
+        self.value.update((large_value(count),))
 
 
 class CountUntilTimer(StatefulProcessor):
@@ -83,6 +106,11 @@ def session() -> SparkSession:
 
 def results_of(records: DataFrame, workload: str) -> DataFrame:
     """Return the query; ``id`` is the record's number, and so its time."""
+    schema = "key long, count long"
+    if workload == "large_state":
+        number = F.crc32(F.col("id").cast("string")) % LARGE_KEYS
+        keyed = records.withColumn("key", F.format_string("user-%011d", number))
+        return keyed.groupBy("key").transformWithState(CountInLargeValue(), schema, "Append", "None")
     alternate = F.floor(F.col("id") / MINUTE_MS) % 2
     key = F.when(F.col("is_last"), CLOSING_KEY).otherwise(F.col("id") * 7919 % (KEYS // 2) * 2 + alternate)
     keyed = records.withColumn("key", key.cast("long")).withColumn(
@@ -91,11 +119,11 @@ def results_of(records: DataFrame, workload: str) -> DataFrame:
     processor, mode = Count(), "None"
     if workload == "timers":
         keyed, processor, mode = keyed.withWatermark("time", "0 seconds"), CountUntilTimer(), "EventTime"
-    return keyed.groupBy("key").transformWithState(processor, "key long, count long", "Append", mode)
+    return keyed.groupBy("key").transformWithState(processor, schema, "Append", mode)
 
 
 def run(workload: str, records: int, check: bool) -> tuple[float, list[tuple[int, int]] | None]:
-    if workload not in ("keyed_count", "timers"):
+    if workload not in ("keyed_count", "timers", "large_state"):
         raise SystemExit(f"{workload}: a window is no transformWithState")
     spark = session()
     with TemporaryDirectory() as folder:

@@ -7,6 +7,8 @@ are 10,000 keys of which half are active in each minute, 12 times.
 * ``timers``: for each key and minute the number of records, emitted by an event-time timer at its end.
 * ``tumbling``: the same by a tumbling window of a minute.
 * ``session``: for each key and session (gap 20 seconds) the number of records.
+* ``large_state``: a running count too, in a string of 200 characters, over 20 million keys that are strings
+  (:func:`large_key_of`) and come at random. It is state for a backend on disk.
 
 Only the standard library is imported, because this module is read by each engine's own Python.
 """
@@ -24,12 +26,34 @@ KEYS = 10_000
 MINUTE_MS = 60_000
 GAP_MS = 20_000
 PARALLELISM = 2
-WORKLOADS = ("keyed_count", "timers", "tumbling", "session")
+LARGE_KEYS = 20_000_000
+LARGE_VALUE = 200
+WORKLOADS = ("keyed_count", "timers", "tumbling", "session", "large_state")
 
 
 def key_of(number: int) -> int:
     """Return the key of a record; the even keys are active in even minutes, the odd keys in odd ones."""
     return number * 7919 % (KEYS // 2) * 2 + number // MINUTE_MS % 2
+
+
+def large_key_of(number: int) -> str:
+    """Return the key of a record with large state; Spark's SQL has the same function."""
+    return f"user-{zlib.crc32(b'%d' % number) % LARGE_KEYS:011d}"
+
+
+def number_in(key: str) -> int:
+    """Return the number in such a key."""
+    return int(key.removeprefix("user-"))
+
+
+def large_value(count: int) -> str:
+    """Return the state of a key with so many records."""
+    return str(count).ljust(LARGE_VALUE, "~")
+
+
+def count_in(value: str | None) -> int:
+    """Return the count in the state of a key; without state it is 0."""
+    return 0 if value is None else int(value.partition("~")[0])
 
 
 def minute_end(timestamp_ms: int) -> int:
@@ -75,6 +99,13 @@ def _running_counts(records: int) -> Iterable[tuple[int, int]]:
         yield key, counts[key]
 
 
+def _large_counts(records: int) -> Iterable[tuple[int, int]]:
+    counts: dict[int, int] = {}
+    for key in map(number_in, map(large_key_of, range(records))):
+        counts[key] = counts.get(key, 0) + 1
+        yield key, counts[key]
+
+
 def _counts_by_minute(records: int) -> Iterable[tuple[int, int]]:
     counts: dict[tuple[int, int], int] = {}
     for number in range(records):
@@ -101,6 +132,7 @@ _COMPUTE: dict[str, Callable[[int], Iterable[tuple[int, int]]]] = {
     "timers": _counts_by_minute,
     "tumbling": _counts_by_minute,
     "session": _counts_by_session,
+    "large_state": _large_counts,
 }
 
 #: Runs a workload over so many records; returns the pairs (key, count), or None if it threw them away.

@@ -58,6 +58,7 @@ WORKLOADS: dict[str, str] = {
     "timers": "event-time timers",
     "tumbling": "tumbling windows",
     "session": "session windows",
+    "large_state": "count over 20 million keys, state of 200 characters, on disk",
 }
 
 #: All that are recorded; the short ones first.
@@ -135,7 +136,7 @@ BENCHMARKS = {
             ("--peers", "--high-rate", "0"),
             has_rounds=False,
         ),
-        # Each work is recorded alone, as all four take hours.
+        # Each work is recorded alone, as all five take hours.
         *(Benchmark(f"peers_{work}", "peers", _FEW_FOR_PEERS, ("--workload", work)) for work in WORKLOADS),
     )
 }
@@ -176,6 +177,11 @@ _MARKS: dict[str, dict[str, float]] = {
         "keyed_count_times_pyflink_thread": 20,
         "keyed_count_times_transform_with_state": 30,
         "keyed_count_times_bytewax": 1.5,
+    },
+    "peers_large_state": {
+        "large_state_times_pyflink_process": 10,
+        "large_state_times_pyflink_thread": 10,
+        "large_state_times_transform_with_state": 20,
     },
     "peers_timers": {"timers_times_transform_with_state": 30},
     "peers_tumbling": {
