@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -252,6 +255,35 @@ def test_nothing_is_left_if_the_last_file_cannot_be_written(
     assert len(there) == 2
     assert "_metadata" not in there
     assert not back.exists()
+
+
+#: Converts a savepoint, and is killed where it would write the last file.
+KILLED = """
+import os, signal, sys
+from pyflinkstate.state_access import convert_savepoint
+from pyflinkstate.state_access.flink import leaving
+
+leaving.write_whole = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+convert_savepoint(*sys.argv[1:], "flink")
+"""
+
+
+def test_what_a_killed_writer_leaves_is_no_savepoint_and_is_not_written_over(tmp_path: Path) -> None:
+    back, states = tmp_path / "back", {ValueStateDescriptor("n", Types.LONG()): "n"}
+    rows = [{"k": number, "n": number} for number in range(2000)]
+    seeded = new_savepoint("job").bootstrap(
+        "ops", rows, key=lambda row: row["k"], key_type=Types.LONG(), function=states
+    )
+    here = seeded.write(tmp_path / "here").uri
+    killed = subprocess.run([sys.executable, "-c", KILLED, here, str(back)], check=False)
+    assert (killed.returncode, len(list(back.iterdir()))) == (-signal.SIGKILL, 1)
+    with pytest.raises(CheckpointError, match=f"{back}.*_metadata"):
+        open_checkpoint(back)
+    with pytest.raises(ConfigurationError, match="exists already"):
+        convert_savepoint(here, back, "flink")
+    shutil.rmtree(back)
+    convert_savepoint(here, back, "flink")
+    assert sum(map(len, content(back).values())) == 2000
 
 
 @pytest.mark.parametrize("name", ["raw_keyed_state", "raw_operator_state"])
