@@ -347,11 +347,6 @@ ENGINES: dict[str, str] = {
     "transform_with_state": "transformWithState, one batch",
     "transform_with_state_batches": "transformWithState, batches",
 }
-MEANINGS |= {
-    f"{engine}_latency_{figure}_ms": f"{ENGINES[engine]}: {MEANINGS[f'latency_{figure}_ms']}"
-    for engine in ("bytewax", "pyflink_thread", "transform_with_state_batches")
-    for figure in ("p50", "p99", "max")
-}
 #: The names of the published benchmark.
 QUERIES: dict[int, str] = {
     3: "Local Item Suggestion",

@@ -173,7 +173,20 @@ def kafka(results: Results) -> list[str]:
 
 
 def latency(results: Results) -> list[str]:
-    return [*figures("latency")(results), *also(results, "Beside peers", "peers_latency")]
+    result = results.get("peers_latency")
+    seen = {} if result is None else result.figures()
+    rows = [
+        [text, *(shown(seen[key].worst) for key in keys)]
+        for engine, text in ENGINES.items()
+        if seen.keys() >= {*(keys := _latency_keys(engine))}
+    ]
+    head = ["beside peers, worst run", "p50, ms", "p99, ms", "max, ms"]
+    return [*figures("latency")(results), "", *(table(head, rows) if rows else [NOT_YET])]
+
+
+def _latency_keys(engine: str) -> list[str]:
+    prefix = "" if engine == OURS else f"{engine}_"
+    return [f"{prefix}latency_{figure}_ms" for figure in ("p50", "p99", "max")]
 
 
 def also(results: Results, under: str, name: str) -> list[str]:

@@ -59,6 +59,8 @@ def _figures(name: str, noise: float) -> dict[str, Any]:
     if name == "nexmark":
         rates = {f"q{number}_records_per_s_per_core": rate / number for number in QUERIES}
         return {f"q{number}_right": True for number in QUERIES} | rates
+    if name == "peers_latency":
+        return {f"latency_{figure}_ms": 5 * noise for figure in ("p50", "p99", "max")}
     if name.startswith("peers_"):
         work = name.removeprefix("peers_")
         rates = {f"{work}_{engine}_records_per_s": rate for engine in ENGINES}
