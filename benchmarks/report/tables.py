@@ -54,6 +54,8 @@ def marks_of(results: Results) -> list[Mark]:
 
 #: A larger share of all cores that others used before a run is worth naming.
 BUSY = 0.05
+#: Another number of runs is worth naming.
+USUAL_RUNS = 3
 
 
 def conditions(results: Results) -> list[str]:
@@ -70,11 +72,13 @@ def conditions(results: Results) -> list[str]:
 
 
 def _condition(result: Result) -> str:
-    arguments = " ".join([*result.arguments, "on one core" if result.is_on_one_core else ""]).strip()
+    given = result.arguments[len(BENCHMARKS[result.benchmark].always) :]
+    arguments = " ".join([*given, "on one core" if result.is_on_one_core else ""]).strip()
     busy = max((run.busy_before for run in result.runs if run.busy_before is not None), default=0.0)
+    runs = f"{len(result.runs)} run{'s' if len(result.runs) != 1 else ''}"
     parts = [
         f"`{result.commit[:7]}`",
-        f"{len(result.runs)} run{'s' if len(result.runs) != 1 else ''}",
+        *([runs] if len(result.runs) != USUAL_RUNS else []),
         *([arguments] if arguments else []),
     ]
     if busy > BUSY:
