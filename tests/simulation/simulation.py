@@ -279,8 +279,9 @@ class Simulation:
             self.witness.notes["second drivers"] += 1
             self.cluster.is_superseded = True
             self._second_ended = self._second_ended or False
-            if self._restored is not None and not self._restored.is_latest:
-                self.witness.goes_on_without_claim(*self.cluster.frozen)
+            is_told_where = self._restored is not None and not self._restored.is_latest
+            if is_told_where and self.witness.goes_on_without_claim(*self.cluster.frozen):
+                self._second_ended = None  # the first one goes back once more, and its end counts
 
     def _runs(self) -> set[str]:
         """Return the runs that claim the job."""

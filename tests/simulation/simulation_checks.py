@@ -232,10 +232,12 @@ class Witness(JobListener):
         elif operation.name == "move" and _CLAIM.fullmatch(operation.target):
             self._claimants.add(operation.process)
 
-    def goes_on_without_claim(self, driver: Process) -> None:
-        """A driver was told what to restore and is thawed; without a claim it is the newest now."""
-        self.takes_back |= driver not in self._claimants
+    def goes_on_without_claim(self, driver: Process) -> bool:
+        """A driver was told what to restore and is thawed; return whether it has no claim, and so is newest."""
+        has_no_claim = driver not in self._claimants
+        self.takes_back |= has_no_claim
         self._was_taken_back |= self.takes_back
+        return has_no_claim
 
     def _appeared(self, folder: str) -> None:
         metadata = CheckpointMetadata.decode(self._disk.read(folder + _METADATA), folder)
