@@ -233,7 +233,7 @@ class Witness(JobListener):
             self._claimants.add(operation.process)
 
     def goes_on_without_claim(self, driver: Process) -> bool:
-        """A driver was told what to restore and is thawed; return whether it has no claim, and so is newest."""
+        """A driver that was told what to restore is thawed; return whether it has no claim: it is newest."""
         has_no_claim = driver not in self._claimants
         self.takes_back |= has_no_claim
         self._was_taken_back |= self.takes_back
