@@ -92,16 +92,9 @@ def expected(workload: str, records: int) -> tuple[int, int]:
     return digest_of(_COMPUTE[workload](records))
 
 
-def _running_counts(records: int) -> Iterable[tuple[int, int]]:
+def _running_counts(keys: Iterable[int]) -> Iterable[tuple[int, int]]:
     counts: dict[int, int] = {}
-    for key in map(key_of, range(records)):
-        counts[key] = counts.get(key, 0) + 1
-        yield key, counts[key]
-
-
-def _large_counts(records: int) -> Iterable[tuple[int, int]]:
-    counts: dict[int, int] = {}
-    for key in map(number_in, map(large_key_of, range(records))):
+    for key in keys:
         counts[key] = counts.get(key, 0) + 1
         yield key, counts[key]
 
@@ -128,11 +121,11 @@ def _counts_by_session(records: int) -> Iterable[tuple[int, int]]:
 
 
 _COMPUTE: dict[str, Callable[[int], Iterable[tuple[int, int]]]] = {
-    "keyed_count": _running_counts,
+    "keyed_count": lambda records: _running_counts(map(key_of, range(records))),
     "timers": _counts_by_minute,
     "tumbling": _counts_by_minute,
     "session": _counts_by_session,
-    "large_state": _large_counts,
+    "large_state": lambda records: _running_counts(map(number_in, map(large_key_of, range(records)))),
 }
 
 #: Runs a workload over so many records; returns the pairs (key, count), or None if it threw them away.

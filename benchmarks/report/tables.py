@@ -179,18 +179,16 @@ def kafka(results: Results) -> list[str]:
 def latency(results: Results) -> list[str]:
     result = results.get("peers_latency")
     seen = {} if result is None else result.figures()
-    rows = [
-        [text, *(shown(seen[key].worst) for key in keys)]
-        for engine, text in ENGINES.items()
-        if seen.keys() >= {*(keys := _latency_keys(engine))}
-    ]
+    rows = [[text, *cells] for engine, text in ENGINES.items() if (cells := _latencies(seen, engine))]
     head = ["beside peers, worst run", "p50, ms", "p99, ms", "max, ms"]
     return [*figures("latency")(results), "", *(table(head, rows) if rows else [NOT_YET])]
 
 
-def _latency_keys(engine: str) -> list[str]:
+def _latencies(seen: dict[str, Figure], engine: str) -> list[str]:
+    """Return the cells of an engine; none if it was not measured."""
     prefix = "" if engine == OURS else f"{engine}_"
-    return [f"{prefix}latency_{figure}_ms" for figure in ("p50", "p99", "max")]
+    keys = (f"{prefix}latency_{figure}_ms" for figure in ("p50", "p99", "max"))
+    return [shown(seen[key].worst) for key in keys if key in seen]
 
 
 def also(results: Results, under: str, name: str) -> list[str]:
