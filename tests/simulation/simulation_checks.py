@@ -498,7 +498,8 @@ class Witness(JobListener):
         if num_retained is not None:
             kept = len(self.completed())
             assert kept >= min(self.completed_in_this_run, num_retained)
-            assert kept <= num_retained + len(self.damaged) + len(self._cluster.disturbed)
+            most = num_retained + len(self.damaged) + len(self._cluster.disturbed)
+            assert kept <= most or self._is_excused_from_deleting()
 
     def _check_restores(self, published: Published) -> None:
         """A checkpoint restores what the model's state was after as many records."""
@@ -535,7 +536,7 @@ class Witness(JobListener):
         found = [p for p in self.published.values() if self.is_of_this_job(p) and self.is_there(p)]
         needed = {published.folder for published in found}.union(*(published.files() for published in found))
         own = f"{CHECKPOINTS}/{self.job_id}"
-        if not self._cluster.unlisted.isdisjoint({own, f"{own}/runs"}):
+        if self._is_excused_from_deleting():
             return
         for path in [*self._disk.below(own), *sorted(self._disk.folders)]:
             place = _PLACE.match(path)
@@ -550,6 +551,11 @@ class Witness(JobListener):
             may_be_needed = may_be_needed or self._is_of_a_damaged_one(path)
             excused = was_cut_off or place[0] in self._cluster.disturbed or may_be_needed
             assert excused, f"{path} (made by {maker}) is left, and nobody needs it"
+
+    def _is_excused_from_deleting(self) -> bool:
+        """Return whether the job could not see what there was, or whether it was still its own."""
+        own = f"{CHECKPOINTS}/{self.job_id}"
+        return not self._cluster.unlisted.isdisjoint({own, f"{own}/runs"})
 
     def _is_damaged_aside(self, published: Published) -> bool:
         return published.is_superseded and published.folder in self.damaged
