@@ -191,14 +191,7 @@ class CheckpointCoordinator:
         It is asked before an epoch runs, as its slots must know whether a barrier follows, and while the
         source has nothing. So what the epoch will bring is not known yet.
         """
-        settings = self._settings
-        if settings.interval_ms is None or self._is_occupied():
-            return False
-        paused = self._last_completion_ms is None or (
-            barrier_ms - self._last_completion_ms >= settings.min_pause_ms
-        )
-        interval_ms = max(settings.interval_ms, settings.min_pause_ms)
-        return paused and (self._last_trigger_ms is None or barrier_ms - self._last_trigger_ms >= interval_ms)
+        return self.due_in_ms(barrier_ms) == 0
 
     def due_in_ms(self, now_ms: int) -> int | None:
         """Return how long it is until a checkpoint is due; None if none is taken periodically.
