@@ -28,7 +28,6 @@ savepoint.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 
 import attrs
@@ -42,11 +41,6 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.settings import CheckpointSettings
 from pyflinkstate.runtime.wire import CheckpointAck, SlotId
-
-
-class _State(enum.Enum):
-    TRIGGERED = enum.auto()
-    COMPLETING = enum.auto()
 
 
 @attrs.frozen
@@ -69,7 +63,7 @@ class PendingCheckpoint:
     """A checkpoint that is not complete yet.
 
     ``timestamp_ms`` is the wall-clock time of its trigger, for people and ``_metadata``; other times are
-    monotonic.
+    monotonic. ``is_completing``: it is being published.
     """
 
     checkpoint_id: int
@@ -77,7 +71,7 @@ class PendingCheckpoint:
     triggered_ms: int
     missing: set[SlotId]
     savepoint: SavepointTarget | None = None
-    state: _State = _State.TRIGGERED
+    is_completing: bool = False
     aligned_ms: int | None = None
     timestamp_ms: int = 0
     acks: dict[SlotId, CheckpointAck] = attrs.Factory(dict)
@@ -201,7 +195,7 @@ class CheckpointCoordinator:
         settings = self._settings
         if settings.interval_ms is None:
             return None
-        if self._is_occupied():
+        if sum(pending.savepoint is None for pending in self.pending) >= settings.max_concurrent:
             return ASK_AGAIN_MS
         left = [0]
         if self._last_trigger_ms is not None:
@@ -209,10 +203,6 @@ class CheckpointCoordinator:
         if self._last_completion_ms is not None:
             left.append(self._last_completion_ms + settings.min_pause_ms - now_ms)
         return max(left)
-
-    def _is_occupied(self) -> bool:
-        """Return whether as many checkpoints are pending as may be at once."""
-        return sum(pending.savepoint is None for pending in self.pending) >= self._settings.max_concurrent
 
     def trigger(
         self,
@@ -322,13 +312,13 @@ class CheckpointCoordinator:
         return [AbandonCheckpoint(checkpoint, error, False) for checkpoint in pending.values()]
 
     def _try_to_complete(self, pending: PendingCheckpoint) -> list[Instruction]:
-        if pending.missing or pending.aligned_ms is None or pending.state is not _State.TRIGGERED:
+        if pending.missing or pending.aligned_ms is None or pending.is_completing:
             return []
         # A savepoint may complete only when the job cannot go back to before it.
         is_alone = pending.savepoint is None or pending.savepoint.checkpoint_id is None
         if not is_alone and pending.epoch > self._committed_epoch:
             return []
-        pending.state = _State.COMPLETING
+        pending.is_completing = True
         return [WriteMetadata(pending)]
 
     def failed(self, checkpoint_id: int, error: PyFlinkStateError) -> list[Instruction]:
