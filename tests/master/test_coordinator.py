@@ -30,8 +30,8 @@ from pyflinkstate.runtime.wire import SlotId
 A, B = SlotId("count", 0), SlotId("count", 1)
 BROKEN = RuntimeFailure("broken")
 TOLERANT = CheckpointSettings(interval_ms=100, timeout_ms=50, tolerable_failures=1_000)
-SAVEPOINT = SavepointTarget("file:///savepoints/savepoint-1")
-STOP = SavepointTarget("file:///savepoints/savepoint-2", stops_job=True)
+SAVEPOINT = SavepointTarget()
+STOP = SavepointTarget(stops_job=True)
 
 
 def coordinator(**settings: int) -> CheckpointCoordinator:
@@ -562,7 +562,7 @@ class TestSettings:
 def pair(made: CheckpointCoordinator) -> tuple[int, int]:
     """Begin a checkpoint, and the savepoint of the same barrier; of each all is written."""
     checkpoint_id = begin(made)
-    with_it = SavepointTarget("file:///savepoints/savepoint-3", checkpoint_id=checkpoint_id)
+    with_it = SavepointTarget(checkpoint_id=checkpoint_id)
     savepoint_id = begin(made, savepoint=with_it)
     assert made.acknowledged(ack(savepoint_id, A)) == [], "it waits for the checkpoint"
     return checkpoint_id, savepoint_id

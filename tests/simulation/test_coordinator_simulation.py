@@ -169,7 +169,7 @@ class Simulation:
             self.last_barrier = self.now  # expected; the alignment says when it was
 
     def trigger_savepoint(self) -> None:
-        self.begin(SavepointTarget(f"file:///savepoint-{self.now}", self.draw("stops").random() < 0.5))
+        self.begin(SavepointTarget(self.draw("stops").random() < 0.5))
 
     def begin(self, savepoint: SavepointTarget | None) -> None:
         subtasks = [SlotId("op", number) for number in range(self.draw("subtasks").randint(0, 3))]

@@ -192,7 +192,7 @@ class Checkpoints:
     def _savepoint(
         self, request: SavepointRequest, uri: str, epoch: Epoch, now_ms: int, checkpoint_id: int | None = None
     ) -> CheckpointTrigger:
-        target = SavepointTarget(uri, request.stops_job, checkpoint_id)
+        target = SavepointTarget(request.stops_job, checkpoint_id)
         timestamp_ms = self._clock.now_ms()
         pending = self.coordinator.trigger(
             now_ms, epoch.number, self._slots.deployments.slots(), target, timestamp_ms

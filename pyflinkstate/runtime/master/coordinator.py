@@ -48,12 +48,10 @@ class SavepointTarget:
     """The purpose of a savepoint.
 
     Attributes:
-        uri: the folder of the savepoint.
         stops_job: whether the job stops with it.
         checkpoint_id: the checkpoint that is taken with it at the same barrier; None if it is taken alone.
     """
 
-    uri: str
     stops_job: bool = False
     checkpoint_id: int | None = None
 
