@@ -470,7 +470,7 @@ class Actions:
             self.input.planner.is_over,
             self.has_pending(),
             is_due,
-            self.input.timers.are_due(self._clock.now_ms()),
+            self.input.timers_are_due(self._clock.now_ms()),
         )
 
     def set_barrier(self, instruction: SetBarrier) -> list[Outcome]:

@@ -225,34 +225,6 @@ class EpochPlanner:
         self._planned = {n: end for n, end in self._planned.items() if n > number}
 
 
-class NextTimers:
-    """When the next processing-time timer of each slot is due."""
-
-    def __init__(self, plan: JobPlan) -> None:
-        self._plan = plan
-        self._due_ms: dict[str, int] = {}
-
-    def begin_attempt(self, are_restored: bool) -> None:
-        """Forget all timers. Restored ones are not known yet, so an epoch is run soon to find them."""
-        self._due_ms = {}
-        if are_restored and self._plan.uses_timers:
-            self._due_ms = {
-                str(SlotId(operator.operator_id, subtask)): 0
-                for operator in self._plan.operators
-                for subtask in range(operator.parallelism)
-            }
-
-    def set_due(self, slot: str, due_ms: int | None) -> None:
-        """Record when a slot's next timer is due, or None if it has none."""
-        self._due_ms.pop(slot, None)
-        if due_ms is not None:
-            self._due_ms[slot] = due_ms
-
-    def are_due(self, now_ms: int) -> bool:
-        """Return whether a timer is due."""
-        return bool(self._due_ms) and min(self._due_ms.values()) <= now_ms
-
-
 class Input:
     """The source of a job, and what depends on how far it is read: plans, event time, timers.
 
@@ -281,7 +253,8 @@ class Input:
         )
         if isinstance(plan.source.source, SourceSet):
             plan.source.source.align(self.event_time.hold_back)
-        self.timers = NextTimers(plan)
+        #: When the next processing-time timer of each slot is due; None if it has none.
+        self._timers_ms: dict[str, int | None] = {}
         self._plan = plan
         self._may_drop = may_drop
         #: Asked for once, so that a restart without a checkpoint begins there again.
@@ -307,7 +280,14 @@ class Input:
         position = self._initial if position is None else position
         self.planner.begin_attempt()
         self.event_time.begin(watermarks)
-        self.timers.begin_attempt(are_restored=restore is not None)
+        self._timers_ms = {}
+        if restore is not None and self._plan.uses_timers:
+            # Restored timers are not known yet, so an epoch is run soon to find them.
+            self._timers_ms = {
+                str(SlotId(operator.operator_id, subtask)): 0
+                for operator in self._plan.operators
+                for subtask in range(operator.parallelism)
+            }
         return epoch, Step(None, False, position)
 
     def check(self, restore: RestorePoint | None) -> None:
@@ -327,4 +307,8 @@ class Input:
         self.event_time.report(report)
         self.planner.note(report)
         if report.slot is not None:
-            self.timers.set_due(report.task, report.slot.next_timer_ms)
+            self._timers_ms[report.task] = report.slot.next_timer_ms
+
+    def timers_are_due(self, now_ms: int) -> bool:
+        """Return whether a processing-time timer is due."""
+        return any(due_ms is not None and due_ms <= now_ms for due_ms in self._timers_ms.values())
