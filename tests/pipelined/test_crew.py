@@ -15,7 +15,7 @@ from support_runtime import PATIENCE_S
 from pyflinkstate.errors import SlotLostError
 from pyflinkstate.runtime.pipelined.crew import Crew
 from pyflinkstate.runtime.pipelined.processes import ENGINE, JoinEngine
-from pyflinkstate.runtime.pipelined.programs import CODES, Host, Outputs, Peer, Program, SinkResults
+from pyflinkstate.runtime.pipelined.programs import CODES, Host, Outputs, Peer, SinkResults
 from pyflinkstate.runtime.pipelined.vertices import Part
 from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.tasks import DriverLink
@@ -58,7 +58,7 @@ def test_a_task_that_does_not_answer_is_lost_and_one_that_does_is_not(crew: Crew
 
 
 @attrs.frozen
-class Waiting(Program):
+class Waiting:
     """Keeps its vertex busy until the test is over."""
 
     def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
@@ -67,7 +67,7 @@ class Waiting(Program):
 
 
 @attrs.frozen
-class Knowing(Program):
+class Knowing:
     """Returns which functions its process knows."""
 
     def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:

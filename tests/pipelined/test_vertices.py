@@ -10,7 +10,7 @@ from slot_functions import Echo
 from support_runtime import PICKLED
 
 from pyflinkstate.runtime.engine import CodeBook, EpochRequest
-from pyflinkstate.runtime.pipelined.programs import ExchangeProgram, Program, SlotProgram, SourceProgram
+from pyflinkstate.runtime.pipelined.programs import ExchangeProgram, SlotProgram, SourceProgram
 from pyflinkstate.runtime.pipelined.vertices import PipelinedGraph, can_read_ahead, why_in_stages
 from pyflinkstate.runtime.plan import (
     ChainNode,
@@ -54,9 +54,9 @@ def graph(made: JobPlan, tasks: int = 2, is_ahead: bool = False) -> PipelinedGra
     )
 
 
-def program(part: Any) -> Program:
+def program(part: Any) -> SourceProgram | ExchangeProgram | SlotProgram:
     loaded = loads(part.program)
-    assert isinstance(loaded, Program)
+    assert isinstance(loaded, (SourceProgram, ExchangeProgram, SlotProgram))
     return loaded
 
 

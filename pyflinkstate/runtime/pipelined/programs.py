@@ -13,7 +13,6 @@ import queue
 import random
 import threading
 import traceback
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from heapq import merge
@@ -359,16 +358,8 @@ def _known_codes() -> KnownCodes:
 # --- programs ----------------------------------------------------------------------------------------
 
 
-class Program(ABC):
-    """What one vertex of a process does in one epoch."""
-
-    @abstractmethod
-    def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
-        """Run it; returns what the writers of sinks have returned."""
-
-
 @attrs.frozen
-class SourceProgram(Program):
+class SourceProgram:
     """Reads partitions of sources.
 
     Attributes:
@@ -384,7 +375,7 @@ class SourceProgram(Program):
     markings: dict[int, Marking] = attrs.Factory(dict)
 
     def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
-        """See :class:`Program`."""
+        """Return what the writers of sinks have returned."""
         steps: list[Steps] = loads(self.steps)
         flows = [Flow(outputs, self.markings.get(source)) for source in range(len(steps))]
         planned, threads, idle_ns = [], [], list[int]()
@@ -405,7 +396,7 @@ class SourceProgram(Program):
 
 
 @attrs.frozen
-class FedProgram(Program):
+class FedProgram:
     """Takes what is sent to one subtask.
 
     Attributes:
@@ -424,7 +415,7 @@ class ExchangeProgram(FedProgram):
     """Takes what is sent to a subtask without state."""
 
     def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
-        """See :class:`Program`."""
+        """Return what the writers of sinks have returned."""
         flow = Flow(outputs)
         received = host.shares.received(host.inputs.epoch(self.senders, self.openings))
         frames = ((None, frame) for frame in received)
@@ -443,7 +434,7 @@ class SlotProgram(FedProgram):
     task: SlotTask
 
     def run(self, host: Host, outputs: Outputs) -> list[SinkResults]:
-        """See :class:`Program`."""
+        """Return what the writers of sinks have returned."""
         assert host.service is not None
         flow = Flow(outputs)
         # If one branch alone reads the results, it may have them as they are.

@@ -17,7 +17,7 @@ from pyflinkstate.runtime.pipelined.processes import SOURCES
 from pyflinkstate.runtime.pipelined.programs import (
     CODES,
     ExchangeProgram,
-    Program,
+    FedProgram,
     SlotProgram,
     SourceProgram,
     Step,
@@ -177,7 +177,7 @@ class PipelinedGraph(EpochGraph[Pipes]):
         """Yield what the slots and the subtasks of exchanges do."""
         for vertex in self._fed:
             senders, openings = frozenset(map(str, self._senders(vertex))), vertex.openings
-            program: Program = ExchangeProgram(senders, openings, vertex.steps)
+            program: FedProgram = ExchangeProgram(senders, openings, vertex.steps)
             if vertex.task is not None:
                 program = SlotProgram(senders, openings, vertex.steps, vertex.task)
             data, behind = dumps_by_value(program), self._behind(vertex)
