@@ -13,7 +13,7 @@ import queue
 import random
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from heapq import merge
 from itertools import chain
@@ -343,16 +343,12 @@ class KnownCodes:
         #: The pickles by digest.
         self.value: dict[str, bytes] = {}
 
-    def __reduce__(self) -> tuple[Callable[[], KnownCodes], tuple[()]]:
-        return _known_codes, ()
+    def __reduce__(self) -> str:
+        return "CODES"  # it is pickled by its name
 
 
 #: Those of this process. Their names are digests of their content, so jobs can share them.
 CODES = KnownCodes()
-
-
-def _known_codes() -> KnownCodes:
-    return CODES
 
 
 # --- programs ----------------------------------------------------------------------------------------
