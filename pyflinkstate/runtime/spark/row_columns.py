@@ -450,47 +450,44 @@ _PLAIN: Final[dict[type, pa.DataType]] = {
 _LARGE: Final = {sql.StringType: pa.large_string(), sql.BinaryType: pa.large_binary()}
 
 
-def arrow_type(kind: sql.DataType, is_large: bool = False) -> pa.DataType | None:
-    """Return the type in which Spark and Arrow exchange values; None if they do not travel as Arrow here.
+def arrow_type(kind: sql.DataType, is_large: bool = False) -> pa.DataType:
+    """Return the type in which Spark and Arrow exchange values.
 
     Args:
         kind: the type in Spark.
         is_large: whether texts and bytes have offsets of 64 bits
             (``spark.sql.execution.arrow.useLargeVarTypes``).
+
+    Raises:
+        KeyError: the type, or one in it, does not travel as Arrow here.
     """
     if isinstance(kind, sql.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, sql.ArrayType):
-        element = _field("element", kind.elementType, kind.containsNull, is_large)
-        return None if element is None else pa.list_(element)
+        return pa.list_(_field("element", kind.elementType, kind.containsNull, is_large))
     if isinstance(kind, sql.MapType):
         key = _field("key", kind.keyType, False, is_large)
         value = _field("value", kind.valueType, kind.valueContainsNull, is_large)
-        return None if key is None or value is None else pa.map_(key, value)
+        return pa.map_(key, value)
     if isinstance(kind, sql.StructType):
-        fields = _fields(kind, is_large)
-        return None if fields is None else pa.struct(fields)
-    return (_LARGE if is_large else {}).get(type(kind)) or _PLAIN.get(type(kind))
+        return pa.struct(_fields(kind, is_large))
+    return _LARGE[type(kind)] if is_large and type(kind) in _LARGE else _PLAIN[type(kind)]
 
 
 def arrow_schema(schema: sql.StructType, is_large: bool = False) -> pa.Schema | None:
     """Return the schema of a DataFrame in Arrow; None if a column does not travel as Arrow here."""
-    fields = _fields(schema, is_large)
-    return None if fields is None else pa.schema(fields)
+    try:
+        return pa.schema(_fields(schema, is_large))
+    except KeyError:
+        return None
 
 
-def _fields(kind: sql.StructType, is_large: bool) -> list[pa.Field] | None:
-    return _all(_field(each.name, each.dataType, each.nullable, is_large) for each in kind.fields)
+def _fields(kind: sql.StructType, is_large: bool) -> list[pa.Field]:
+    return [_field(each.name, each.dataType, each.nullable, is_large) for each in kind.fields]
 
 
-def _all(fields: Iterable[pa.Field | None]) -> list[pa.Field] | None:
-    found = list(fields)
-    return None if any(field is None for field in found) else found
-
-
-def _field(name: str, kind: sql.DataType, nullable: bool, is_large: bool) -> pa.Field | None:
-    arrow = arrow_type(kind, is_large)
-    return None if arrow is None else pa.field(name, arrow, nullable)
+def _field(name: str, kind: sql.DataType, nullable: bool, is_large: bool) -> pa.Field:
+    return pa.field(name, arrow_type(kind, is_large), nullable)
 
 
 #: Makes a column of values that fit its type.
