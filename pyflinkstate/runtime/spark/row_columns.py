@@ -528,12 +528,14 @@ class RowColumns:
     schema: sql.StructType
     is_value: bool
     operator: str
-    _columns: list[_Column] = attrs.field(init=False, eq=False, repr=False)
-    _check: RowCheck = attrs.field(init=False, eq=False, repr=False)
 
-    def __attrs_post_init__(self) -> None:
-        self._columns = [_Column(field) for field in self.schema.fields]
-        self._check = RowCheck(self.schema.fields[0].dataType if self.is_value else self.schema)
+    @cached_property
+    def _columns(self) -> list[_Column]:
+        return [_Column(field) for field in self.schema.fields]
+
+    @cached_property
+    def _check(self) -> RowCheck:
+        return RowCheck(self.schema.fields[0].dataType if self.is_value else self.schema)
 
     @classmethod
     def of(cls, kind: sql.DataType, operator: str) -> RowColumns | None:
@@ -599,9 +601,6 @@ class RowColumns:
                 except _ERRORS as reason:
                     return user_failure(column.misfit(reason), self.operator, row)
         return error
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return RowColumns, (self.schema, self.is_value, self.operator)
 
 
 class _Column:
