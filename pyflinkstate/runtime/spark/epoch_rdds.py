@@ -345,10 +345,11 @@ def _listed(context: SparkContext) -> list[Executor]:
 
 def missing_slots(request: EpochRequest) -> list[SlotId]:
     """Return the slots of an epoch that do not run yet."""
-    operators = request.plan.operators
-    if len(request.addresses) == sum(operator.parallelism for operator in operators):
-        return []
-    slots = (SlotId(each.operator_id, subtask) for each in operators for subtask in range(each.parallelism))
+    slots = (
+        SlotId(operator.operator_id, subtask)
+        for operator in request.plan.operators
+        for subtask in range(operator.parallelism)
+    )
     return [slot for slot in slots if slot not in request.addresses]
 
 

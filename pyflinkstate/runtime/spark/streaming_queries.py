@@ -247,9 +247,6 @@ class ResultQueries(StreamingQueryListener):
     def onQueryProgress(self, event: object) -> None:
         """Do nothing."""
 
-    def onQueryIdle(self, event: object) -> None:
-        """Do nothing."""
-
     def onQueryTerminated(self, event: object) -> None:
         """Do nothing."""
 
