@@ -42,7 +42,7 @@ def test_two_ends_that_mean_each_other_get_the_same_keys_and_say_neither_them_no
     every_key = set()
     for _ in range(20):
         client, server = ends()
-        hello = client.hello()
+        hello = client.hello
         answer = server.answer(hello)
         proof, keys = client.finish(answer)
         assert server.finish(proof) == keys
@@ -58,13 +58,13 @@ def test_two_ends_that_mean_each_other_get_the_same_keys_and_say_neither_them_no
 def test_a_server_answers_nobody_who_means_another(other: Binding) -> None:
     for client, server in (ends(client=other), ends(server=other)):
         with pytest.raises(UntrustedConnectionError, match="meant another server"):
-            server.answer(client.hello())
+            server.answer(client.hello)
 
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_relay_that_rewrites_the_binding_gets_no_proof_that_its_client_takes(other: Binding) -> None:
     client, server = ends(client=other)
-    hello = bytearray(client.hello())
+    hello = bytearray(client.hello)
     hello[6:38] = SLOT.digest()
     with pytest.raises(UntrustedConnectionError, match="is not the expected one"):
         client.finish(server.answer(bytes(hello)))
@@ -73,15 +73,15 @@ def test_a_relay_that_rewrites_the_binding_gets_no_proof_that_its_client_takes(o
 def test_who_does_not_know_the_secret_is_found_by_either_side() -> None:
     client, server = ends(secrets=(SECRET, b"wrong"))
     with pytest.raises(UntrustedConnectionError, match="does not know the job's secret"):
-        client.finish(server.answer(client.hello()))
+        client.finish(server.answer(client.hello))
     client, server = ends(secrets=(b"wrong", SECRET))
     with pytest.raises(UntrustedConnectionError, match="does not know the job's secret"):
-        server.answer(client.hello())
+        server.answer(client.hello)
 
 
 def test_a_recorded_hello_is_worth_nothing_without_the_secret() -> None:
     client, server = ends()
-    server.answer(client.hello())
+    server.answer(client.hello)
     for guess in (bytes(PROOF_BYTES), os.urandom(PROOF_BYTES)):
         with pytest.raises(UntrustedConnectionError, match="does not know the job's secret"):
             server.finish(guess)
@@ -90,22 +90,22 @@ def test_a_recorded_hello_is_worth_nothing_without_the_secret() -> None:
 def test_a_client_is_not_fooled_by_its_own_words() -> None:
     client, _ = ends()
     with pytest.raises(UntrustedConnectionError, match="another protocol"):
-        client.finish(client.hello())
-    masked = b"PFSS" + client.hello()[4:]
+        client.finish(client.hello)
+    masked = b"PFSS" + client.hello[4:]
     with pytest.raises(UntrustedConnectionError, match="secret"):
         client.finish(masked)
 
 
 def test_a_server_is_not_fooled_by_its_own_proof() -> None:
     client, server = ends()
-    answer = server.answer(client.hello())
+    answer = server.answer(client.hello)
     with pytest.raises(UntrustedConnectionError, match="secret"):
         server.finish(answer[-PROOF_BYTES:])
 
 
 def test_a_handshake_that_is_replayed_meets_another_nonce() -> None:
     client, server = ends()
-    hello = client.hello()
+    hello = client.hello
     answer = server.answer(hello)
     proof, _ = client.finish(answer)
     again = ServerHandshake(SECRET, SLOT)
@@ -118,7 +118,7 @@ def test_a_handshake_that_is_replayed_meets_another_nonce() -> None:
 
 def test_another_version_is_told_apart_from_a_stranger() -> None:
     client, server = ends()
-    hello = bytearray(client.hello())
+    hello = bytearray(client.hello)
     hello[5] = 9
     with pytest.raises(
         UntrustedConnectionError, match="version 9 of the protocol, and this process speaks 2"
@@ -136,7 +136,7 @@ def trust(change: Callable[[int, bytes], bytes]) -> bool:
     """Return whether both ends finish when what they say is changed on the way."""
     client, server = ends()
     try:
-        answer = change(1, server.answer(change(0, client.hello())))
+        answer = change(1, server.answer(change(0, client.hello)))
         proof, client_keys = client.finish(answer)
         return server.finish(change(2, proof)) == client_keys
     except UntrustedConnectionError:

@@ -124,11 +124,8 @@ class ClientHandshake:
     def __init__(self, secret: bytes, binding: Binding) -> None:
         self._secret = secret
         hello = _HEAD.pack(_CLIENT, VERSION) + binding.digest() + secrets.token_bytes(NONCE_BYTES)
-        self._hello = hello + _hello_code(secret, hello)
-
-    def hello(self) -> bytes:
-        """Return the first message, of ``CLIENT_HELLO_BYTES`` bytes."""
-        return self._hello
+        #: The first message, of ``CLIENT_HELLO_BYTES`` bytes.
+        self.hello = hello + _hello_code(secret, hello)
 
     def finish(self, answer: bytes) -> tuple[bytes, SessionKeys]:
         """Return the last message, of ``PROOF_BYTES`` bytes, and the keys; ``answer`` is the server's.
@@ -138,7 +135,7 @@ class ClientHandshake:
         """
         _check_head(answer, _SERVER)
         head, proof = answer[:-DIGEST_BYTES], answer[-DIGEST_BYTES:]
-        schedule = _KeySchedule(self._secret, self._hello, head)
+        schedule = _KeySchedule(self._secret, self.hello, head)
         _check(schedule.server_proof(), proof)
         return schedule.client_proof(), schedule.keys()
 

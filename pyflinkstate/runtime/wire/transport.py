@@ -195,7 +195,7 @@ def _greet_server(
     _check_user(sock)
     wire.encrypt(secret, is_server=False)
     handshake = ClientHandshake(secret, server.bound_to(address, sock.family))
-    wire.send(handshake.hello())
+    wire.send(handshake.hello)
     proof, keys = handshake.finish(wire.receive(SERVER_HELLO_BYTES))
     wire.send(proof)
     return _channel(sock, wire.sock, keys.to_server, keys.to_client)
