@@ -50,29 +50,22 @@ SERVER_HELLO_BYTES = _HEAD.size + NONCE_BYTES + DIGEST_BYTES
 PROOF_BYTES = DIGEST_BYTES
 
 
-@attrs.frozen
-class Binding:
-    """The server that a client means to reach, and the path to it.
+def binding_of(purpose: str, server: str, address: str, path: str) -> bytes:
+    """Return 32 bytes for the server that a client means to reach, and the path to it.
 
-    Attributes:
+    They are the same for the same arguments, and differ for any others.
+
+    Args:
         purpose: the purpose of the server.
         server: its name among those with that purpose.
         address: the address at which it says it listens.
         path: ``tcp`` or ``unix``.
     """
-
-    purpose: str
-    server: str
-    address: str
-    path: str
-
-    def digest(self) -> bytes:
-        """Return 32 bytes that are the same for the same binding, and differ for any other."""
-        digest = hashlib.sha256()
-        for field in (self.purpose, self.server, self.address, self.path):
-            data = field.encode("utf-8", "surrogatepass")
-            digest.update(struct.pack(">Q", len(data)) + data)
-        return digest.digest()
+    digest = hashlib.sha256()
+    for part in (purpose, server, address, path):
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(struct.pack(">Q", len(data)) + data)
+    return digest.digest()
 
 
 @attrs.frozen
@@ -121,9 +114,9 @@ class _KeySchedule:
 class ClientHandshake:
     """The handshake of the side that connects."""
 
-    def __init__(self, secret: bytes, binding: Binding) -> None:
+    def __init__(self, secret: bytes, binding: bytes) -> None:
         self._secret = secret
-        hello = _HEAD.pack(_CLIENT, VERSION) + binding.digest() + secrets.token_bytes(NONCE_BYTES)
+        hello = _HEAD.pack(_CLIENT, VERSION) + binding + secrets.token_bytes(NONCE_BYTES)
         #: The first message, of ``CLIENT_HELLO_BYTES`` bytes.
         self.hello = hello + _hello_code(secret, hello)
 
@@ -143,9 +136,9 @@ class ClientHandshake:
 class ServerHandshake:
     """The handshake of the side that listens; ``binding`` is the one that its clients must use."""
 
-    def __init__(self, secret: bytes, binding: Binding) -> None:
+    def __init__(self, secret: bytes, binding: bytes) -> None:
         self._secret = secret
-        self._binding = binding.digest()
+        self._binding = binding
         self._schedule: _KeySchedule | None = None
 
     def answer(self, hello: bytes) -> bytes:

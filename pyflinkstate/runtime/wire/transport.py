@@ -28,11 +28,11 @@ from pyflinkstate.runtime.wire.handshake import (
     LIMITS,
     PROOF_BYTES,
     SERVER_HELLO_BYTES,
-    Binding,
     ClientHandshake,
     HandshakeLimits,
     ServerHandshake,
     Strangers,
+    binding_of,
 )
 from pyflinkstate.runtime.wire.tls import TlsSocket, is_encrypted
 
@@ -67,11 +67,11 @@ class ServerName:
         """Return the name under which tasks reach a slot."""
         return cls("slot", f"{slot} of attempt {attempt}")
 
-    def bound_to(self, address: Address, family: socket.AddressFamily) -> Binding:
+    def bound_to(self, address: Address, family: socket.AddressFamily) -> bytes:
         """Return the binding of a connection to it."""
         if family == socket.AF_UNIX:
-            return Binding(self.purpose, self.name, str(address.unix_path), "unix")
-        return Binding(self.purpose, self.name, f"{address.host} {address.port}", "tcp")
+            return binding_of(self.purpose, self.name, str(address.unix_path), "unix")
+        return binding_of(self.purpose, self.name, f"{address.host} {address.port}", "tcp")
 
 
 #: The name under which tasks and slots reach the driver.
@@ -202,7 +202,7 @@ def _greet_server(
 
 
 def _greet_client(
-    sock: socket.socket, binding: Binding, secret: bytes, wire: _Wire, has_begun: Callable[[], None]
+    sock: socket.socket, binding: bytes, secret: bytes, wire: _Wire, has_begun: Callable[[], None]
 ) -> Channel:
     """Authenticate a client; ``has_begun`` is called when its hello is right."""
     _check_user(sock)
