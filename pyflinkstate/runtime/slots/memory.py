@@ -212,6 +212,7 @@ def _of_containers() -> list[Room]:
     return [Room(*memory, f"container ({group.folder})") for group, memory in memories if memory is not None]
 
 
+@attrs.frozen
 class MemoryGuard:
     """Raises an error when a limit is passed, or when the machine has hardly any memory left.
 
@@ -222,17 +223,10 @@ class MemoryGuard:
         room: returns the memory of the host or container.
     """
 
-    def __init__(
-        self,
-        who: str,
-        limit_bytes: int | None,
-        used: Callable[[], int] = resident_bytes,
-        room: Callable[[], Room | None] = available_room,
-    ) -> None:
-        self._who = who
-        self._limit_bytes = limit_bytes
-        self._used = used
-        self._room = room
+    _who: str
+    _limit_bytes: int | None
+    _used: Callable[[], int] = resident_bytes
+    _room: Callable[[], Room | None] = available_room
 
     def watch(self, wait: Callable[[float], object] = time.sleep) -> SlotMemoryError:
         """Look at the memory again and again; return the error when there is too little.
