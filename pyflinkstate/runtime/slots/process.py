@@ -250,13 +250,9 @@ class _Handler(logging.Handler):
             self._stream.write(line + "\n")
 
 
-class _Value(ctypes.Union):
-    _fields_ = (("number", ctypes.c_int), ("pointer", ctypes.c_void_p))
-
-
 class _SignalEvent(ctypes.Structure):
     _fields_ = (
-        ("value", _Value),
+        ("value", ctypes.c_void_p),
         ("signal", ctypes.c_int),
         ("notify", ctypes.c_int),
         ("rest", ctypes.c_byte * 64),
