@@ -13,6 +13,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Protocol
 
+import attrs
+
 from pyflinkstate.api import NO_TIMESTAMP, Record, TimestampAssigner, WatermarkStrategy, safe_repr
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.wire import (
@@ -67,14 +69,11 @@ class BatchedRecords:
         close(self.batches)
 
 
+@attrs.frozen
 class PartedRecords:
     """The records of a source that is read live, in the parts in which they come."""
 
-    def __init__(self, parts: Iterable[Sequence[Record]]) -> None:
-        self._parts = parts
-
-    def __iter__(self) -> Iterator[Record]:
-        return chain.from_iterable(self._parts)
+    _parts: Iterable[Sequence[Record]]
 
     def parts(self) -> Iterator[Iterator[Record]]:
         """Yield the records of each part."""
