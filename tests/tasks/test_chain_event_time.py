@@ -279,7 +279,7 @@ def test_blocks_of_operators_give_what_nested_ones_give(monkeypatch: pytest.Monk
 
     def outcome() -> list[Any]:
         made = chain(*operators, first=1)
-        return [told(made, [5, 3, 9, 4]), made.watermarks, made.side, made._counts, made.time]
+        return [told(made, [5, 3, 9, 4]), made.watermarks, made.side, made.counts, made.time]
 
     nested = outcome()
     assert len(nested[0]) > 4

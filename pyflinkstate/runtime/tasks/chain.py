@@ -157,7 +157,7 @@ class Chain:
         self._kept_as = kept_as
         self._functions = OpenFunctions(info)
         self._are_kept = False
-        self._counts = counts
+        self.counts = counts
         #: Results for side outputs, by the ids of their tags: values and timestamps.
         self.side: SideOutputs = {}
         #: Whether a :class:`SideResult` takes the place of each among the results: its reader bounds both.
@@ -174,7 +174,7 @@ class Chain:
         #: The time of the source, and the times behind async operators that follow it directly.
         self._times_of_source = [self.source_time]
         for operator in self._operators:
-            link = _Link(self.time, self._counts, self)
+            link = _Link(self.time, self)
             if operator.kind == WATERMARKS:
                 self.time = link.time_after = TaskTime(
                     None, (watermarks or {}).get(operator.assigner_id, NO_WATERMARK)
@@ -192,7 +192,7 @@ class Chain:
         if taken:
             name = [operator.name for operator in self._operators if operator.has_side_outputs][-1]
             for tag_id, (values, _) in taken.items():
-                self._counts[side_output_count(name, tag_id)] += len(values)
+                self.counts[side_output_count(name, tag_id)] += len(values)
         return taken
 
     def begin_at(self, watermark: int, is_idle: bool) -> None:
@@ -327,7 +327,6 @@ class _Link:
     """An operator's view of its chain: the time before it, and behind it if that is another one."""
 
     time: TaskTime
-    counts: Counter[str]
     chain: Chain
     time_after: TaskTime = attrs.Factory(TaskTime)
 
@@ -396,7 +395,7 @@ def _run_filter(operator: ChainedOperator, records: Records, link: _Link) -> Ite
             yield record
         else:
             dropped += 1
-    link.counts[f"{operator.name}.records_dropped"] += dropped
+    link.chain.counts[f"{operator.name}.records_dropped"] += dropped
 
 
 def _run_flat_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
