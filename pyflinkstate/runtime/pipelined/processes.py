@@ -100,16 +100,16 @@ class ResidentTask:
         yield from ()
 
 
+@attrs.define(eq=False)
 class _TaskProcess:
     """The vertices that a task hosts."""
 
-    def __init__(self, task: ResidentTask, subtask: int, driver: Channel) -> None:
-        self._task = task
-        self._subtask = subtask
-        self._driver = driver
-        self._lock = threading.Lock()
-        self._vertices: dict[SlotId, _Vertex] = {}
-        self._threads: list[threading.Thread] = []
+    _task: ResidentTask
+    _subtask: int
+    _driver: Channel
+    _lock: threading.Lock = attrs.field(init=False, factory=threading.Lock)
+    _vertices: dict[SlotId, _Vertex] = attrs.field(init=False, factory=dict)
+    _threads: list[threading.Thread] = attrs.field(init=False, factory=list)
 
     def run(self) -> None:
         """Run what the driver orders until it ends the connection."""

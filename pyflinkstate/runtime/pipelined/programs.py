@@ -109,6 +109,7 @@ class Peer:
     server: ServerName
 
 
+@attrs.define(eq=False)
 class Outputs:
     """The channels of one vertex to the subtasks behind it; they stay open for the whole attempt.
 
@@ -121,12 +122,11 @@ class Outputs:
         markers: the markers of latency.
     """
 
-    def __init__(self, sender: str, secret: bytes) -> None:
-        self.waits = Waits()
-        self.markers = Markers()
-        self._sender = sender
-        self._secret = secret
-        self._channels: dict[SlotId, Channel] = {}
+    _sender: str
+    _secret: bytes = attrs.field(repr=False)
+    _channels: dict[SlotId, Channel] = attrs.field(init=False, factory=dict)
+    waits: Waits = attrs.field(init=False, factory=Waits)
+    markers: Markers = attrs.field(init=False, factory=Markers)
 
     def open(self, peers: Mapping[SlotId, Peer]) -> None:
         """Connect to the subtasks to which there is no channel yet."""
@@ -186,6 +186,7 @@ def cut_off_as_error(name: object) -> Iterator[None]:
         raise SlotLostError(f"{name} died or was cut off: {error!r}") from error
 
 
+@attrs.define(eq=False)
 class Flow:
     """Runs a program's steps, and collects what its sinks return.
 
@@ -194,10 +195,9 @@ class Flow:
         marking: which markers of latency go with the frames.
     """
 
-    def __init__(self, outputs: Outputs, marking: Marking | None = None) -> None:
-        self._outputs = outputs
-        self._marking = marking
-        self.results: list[SinkResults] = []
+    _outputs: Outputs
+    _marking: Marking | None = None
+    results: list[SinkResults] = attrs.field(init=False, factory=list)
 
     def run(self, flows: Iterable[Iterator[Rank]]) -> None:
         """Run the flows of several partitions together: those that are behind go first."""

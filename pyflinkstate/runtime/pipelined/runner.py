@@ -43,6 +43,7 @@ class _Order:
     is_ahead: bool = False
 
 
+@attrs.define(eq=False)
 class PipelinedRunner(EpochRunner):
     """Runs a job's epochs in tasks that stay.
 
@@ -55,18 +56,11 @@ class PipelinedRunner(EpochRunner):
 
     reads_live = True
 
-    def __init__(
-        self,
-        spark: epoch_runner.SparkRunner,
-        endpoint: Endpoint,
-        parallelism: int,
-        heartbeat: HeartbeatSettings = HeartbeatSettings(),  # noqa: B008 - it is frozen
-    ) -> None:
-        self._spark = spark
-        self._heartbeat = heartbeat
-        self._endpoint = endpoint
-        self._parallelism = parallelism
-        self._thread: _AttemptThread | None = None
+    _spark: epoch_runner.SparkRunner
+    _endpoint: Endpoint
+    _parallelism: int
+    _heartbeat: HeartbeatSettings = attrs.Factory(HeartbeatSettings)
+    _thread: _AttemptThread | None = attrs.field(init=False, default=None)
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`."""
