@@ -256,12 +256,12 @@ class ContextView:
         return self._includes.of(list(self._context._python_includes or ()))
 
 
+@attrs.frozen(eq=False)
 class _NamedStages:
     """The context in the JVM: PySpark tells it the line that makes a stage, and Spark names the stage so."""
 
-    def __init__(self, context: SparkObject, view: ContextView) -> None:
-        self._context = context
-        self._view = view
+    _context: SparkObject
+    _view: ContextView
 
     def setCallSite(self, line: str | None) -> None:
         """Tell the name of the stage, where there is one; None forgets what was told."""

@@ -311,6 +311,7 @@ def _local_properties(java_context: SparkObject) -> SparkObject:
 # --- the stages of the next epoch ------------------------------------------------------------------
 
 
+@attrs.define(eq=False)
 class Ahead:
     """An epoch of which only the map stages before its first shuffles run.
 
@@ -320,13 +321,10 @@ class Ahead:
         application: runs the stages, or has ended.
     """
 
-    def __init__(
-        self, request: EpochRequest, is_cancelled: threading.Event, application: Application
-    ) -> None:
-        self._request = request
-        self._graph: Future[SparkGraph] = Future()
-        self._is_cancelled = is_cancelled
-        self._application = application
+    _request: EpochRequest
+    _is_cancelled: threading.Event
+    _application: Application
+    _graph: Future[SparkGraph] = attrs.field(init=False, factory=Future)
 
     def run(self, make: Callable[[], SparkGraph]) -> None:
         """Build the RDDs, run their map stages and wait for the end of all of them."""

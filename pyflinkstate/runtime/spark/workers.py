@@ -399,12 +399,12 @@ class _SentTask:
             yield from loads(self.task)(partition, items)
 
 
+@attrs.define(eq=False)
 class PythonFiles:
     """Ships what an environment brings along, for its own jobs."""
 
-    def __init__(self, context: SparkContext) -> None:
-        self._context = context
-        self._paths = WorkerPaths()
+    _context: SparkContext
+    _paths: WorkerPaths = attrs.field(init=False, factory=WorkerPaths)
 
     def prepared(self, task: Task) -> Task:
         """Return ``task``, or what runs it where the files are."""
