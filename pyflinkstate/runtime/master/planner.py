@@ -131,6 +131,7 @@ class Step:
     is_live: bool = False
 
 
+@attrs.define(eq=False)
 class EpochPlanner:
     """Cuts the source into epochs; an epoch that is run again is cut the same way.
 
@@ -140,20 +141,17 @@ class EpochPlanner:
         whole: whether a bounded input is one epoch.
     """
 
-    def __init__(
-        self, source: GuardedSource, log: Callable[[int, Position], None] | None, whole: bool = False
-    ) -> None:
-        self._source = source
-        self._log = log
-        self._whole = whole
-        #: Where epochs end that have run or begun to, in this attempt or an earlier one.
-        self._planned: dict[int, Position] = {}
-        #: What was reached in live epochs: by epoch and source, the position of each partition.
-        self._reached: dict[int, dict[str, dict[int, Position]]] = {}
-        #: Whether the source had ended when it was last asked.
-        self.is_over = False
-        #: Whether sources are read live that can be.
-        self.reads_live = False
+    _source: GuardedSource
+    _log: Callable[[int, Position], None] | None
+    _whole: bool = False
+    #: Where epochs end that have run or begun to, in this attempt or an earlier one.
+    _planned: dict[int, Position] = attrs.field(init=False, factory=dict)
+    #: What was reached in live epochs: by epoch and source, the position of each partition.
+    _reached: dict[int, dict[str, dict[int, Position]]] = attrs.field(init=False, factory=dict)
+    #: Whether the source had ended when it was last asked.
+    is_over: bool = attrs.field(init=False, default=False)
+    #: Whether sources are read live that can be.
+    reads_live: bool = attrs.field(init=False, default=False)
 
     def begin_attempt(self) -> None:
         """Forget what an earlier attempt has read, and not planned."""

@@ -101,6 +101,7 @@ class _Slot:
     start_error: PyFlinkStateError | None = None
 
 
+@attrs.define(eq=False)
 class SlotRegistry:
     """The slots of one attempt of a job. Thread-safe.
 
@@ -108,12 +109,11 @@ class SlotRegistry:
     absent slot is told to start it; if that task goes away, the next one that waits is told.
     """
 
-    def __init__(self, attempt: int, now_s: Callable[[], float] = time.monotonic) -> None:
-        self.attempt = attempt
-        self._now_s = now_s
-        self._lock = threading.Lock()
-        self._slots: dict[SlotId, _Slot] = {}
-        self._ended = False
+    attempt: int
+    _now_s: Callable[[], float] = time.monotonic
+    _lock: threading.Lock = attrs.field(init=False, factory=threading.Lock)
+    _slots: dict[SlotId, _Slot] = attrs.field(init=False, factory=dict)
+    _ended: bool = attrs.field(init=False, default=False)
 
     def addresses(self) -> dict[SlotId, Address]:
         """Return the addresses of the running slots."""

@@ -251,15 +251,15 @@ class _Collected:
 Outcome = FrozenState | QuestionRefused
 
 
+@attrs.define(eq=False)
 class Question:
     """A question, until its asker has the answer or has left."""
 
-    def __init__(self, ask: AskState) -> None:
-        self.ask = ask
-        self.has_left = False
-        self._settled = threading.Event()
-        self._lock = threading.Lock()
-        self._outcome: Outcome | None = None
+    ask: AskState
+    has_left: bool = attrs.field(init=False, default=False)
+    _settled: threading.Event = attrs.field(init=False, factory=threading.Event)
+    _lock: threading.Lock = attrs.field(init=False, factory=threading.Lock)
+    _outcome: Outcome | None = attrs.field(init=False, default=None)
 
     def settle(self, outcome: Callable[[], Outcome]) -> None:
         """Answer the question, or refuse it, unless its asker has left meanwhile."""

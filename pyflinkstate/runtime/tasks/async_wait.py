@@ -225,17 +225,17 @@ class _Segment:
     ended: deque[_Call] = attrs.Factory(deque)
 
 
+@attrs.define(eq=False)
 class _InFlight:
     """The records in flight: calls that run, and calls whose results were not yet passed on.
 
     The results come as calls end, segment by segment. If they are to be ordered, each record is a segment.
     """
 
-    def __init__(self, is_ordered: bool) -> None:
-        self._is_ordered = is_ordered
-        self._segments: deque[_Segment] = deque()
-        self._of: dict[_Call, _Segment] = {}
-        self._number = 0
+    _is_ordered: bool
+    _segments: deque[_Segment] = attrs.field(init=False, factory=deque)
+    _of: dict[_Call, _Segment] = attrs.field(init=False, factory=dict)
+    _number: int = attrs.field(init=False, default=0)
 
     def __len__(self) -> int:
         return self._number

@@ -99,6 +99,7 @@ class SideResult:
     value: Record
 
 
+@attrs.define(eq=False)
 class OpenFunctions:
     """The functions of a chain that are open, and the thread of those that are async.
 
@@ -106,10 +107,9 @@ class OpenFunctions:
         info: the subtask that they run as.
     """
 
-    def __init__(self, info: TaskInfo) -> None:
-        self.info = info
-        self.operators: list[ChainedOperator] = []
-        self._loop_thread: async_operator.LoopThread | None = None
+    info: TaskInfo
+    operators: list[ChainedOperator] = attrs.field(init=False, factory=list)
+    _loop_thread: async_operator.LoopThread | None = attrs.field(init=False, default=None)
 
     def open(self, operators: Iterable[ChainedOperator]) -> None:
         """Open functions in order. Raises the error to report; call :meth:`close` in any case."""

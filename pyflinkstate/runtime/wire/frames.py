@@ -335,6 +335,7 @@ def _size_of_object(value: Record, depth: int) -> int:
     return sys.getsizeof(value)
 
 
+@attrs.define(eq=False)
 class FrameCutter:
     """Takes as many of the next records as make up a frame.
 
@@ -345,13 +346,12 @@ class FrameCutter:
         has_ended: whether there were fewer records than were asked for last.
     """
 
-    def __init__(self, max_records: int) -> None:
-        self.max_records = max_records
-        self.has_ended = False
-        self._chunk = 1
-        self._measured = 0
-        #: The ratio of the encoded size of records to their estimated size.
-        self._factor = 1.0
+    max_records: int
+    has_ended: bool = attrs.field(init=False, default=False)
+    _chunk: int = attrs.field(init=False, default=1)
+    _measured: int = attrs.field(init=False, default=0)
+    #: The ratio of the encoded size of records to their estimated size.
+    _factor: float = attrs.field(init=False, default=1.0)
 
     def take(
         self,

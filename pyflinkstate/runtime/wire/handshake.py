@@ -211,15 +211,15 @@ class HandshakeLimits:
 LIMITS = HandshakeLimits()
 
 
+@attrs.define(eq=False)
 class Strangers(Generic[T]):
     """The connections of one listener that are not authenticated yet, the oldest first. Thread-safe."""
 
-    def __init__(self, limits: HandshakeLimits) -> None:
-        self._limits = limits
-        #: When each came.
-        self._unproved: dict[T, float] = {}
-        self._begun: dict[T, float] = {}
-        self._lock = threading.Lock()
+    _limits: HandshakeLimits
+    #: When each came.
+    _unproved: dict[T, float] = attrs.field(init=False, factory=dict)
+    _begun: dict[T, float] = attrs.field(init=False, factory=dict)
+    _lock: threading.Lock = attrs.field(init=False, factory=threading.Lock)
 
     def admit(self, connection: T) -> list[T]:
         """Add a new connection; return the older ones to cut off."""

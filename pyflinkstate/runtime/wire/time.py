@@ -193,6 +193,7 @@ class _Branch:
         return max(self.opening, min(self.channels.values(), default=self.opening))
 
 
+@attrs.define(eq=False)
 class WatermarkMerger:
     """Computes the watermark of one subtask from those of its channels.
 
@@ -200,9 +201,8 @@ class WatermarkMerger:
         watermark: its value at the end of the previous epoch.
     """
 
-    def __init__(self, watermark: int = NO_WATERMARK) -> None:
-        self.watermark = watermark
-        self._branches: dict[int, _Branch] = {}
+    watermark: int = NO_WATERMARK
+    _branches: dict[int, _Branch] = attrs.field(init=False, factory=dict)
 
     @property
     def is_idle(self) -> bool:
