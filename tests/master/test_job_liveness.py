@@ -294,7 +294,7 @@ def test_a_server_whose_thread_has_died_is_not_alive(driver: Driver) -> None:
 
 
 def test_a_slot_that_the_driver_cannot_serve_is_lost_and_those_who_wait_are_told(driver: Driver) -> None:
-    driver.of = raising(KeyError("count-1"))  # type: ignore[method-assign]
+    driver.control._deployment_of = raising(KeyError("count-1"))
     task = driver.connect()
     task.send(AcquireSlot(0, SLOT))
     assert receive(task) == StartSlot()

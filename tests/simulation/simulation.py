@@ -444,8 +444,8 @@ class Simulation:
         mailbox: Any = Mailbox(cluster)
         spark = (SimulatedPipelined if self.is_pipelined else SimulatedSpark)(cluster, mailbox)
 
-        def control(_: bytes, events: Any, deployments: Any) -> SimulatedControl:
-            spark.control = SimulatedControl(cluster, events, deployments)
+        def control(_: bytes, events: Any, deployment_of: Any) -> SimulatedControl:
+            spark.control = SimulatedControl(cluster, events, deployment_of)
             return spark.control
 
         settings = JobSettings(

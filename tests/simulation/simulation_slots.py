@@ -61,12 +61,12 @@ class SimulatedRegistry(SlotRegistry):
 class SimulatedControl(ControlServer):
     """The driver's end of all connections: the real one, with wires for sockets and events for threads."""
 
-    def __init__(self, cluster: Cluster, events: Mailbox, deployments: Any) -> None:
+    def __init__(self, cluster: Cluster, events: Mailbox, deployment_of: Any) -> None:
         self.cluster = cluster
         self.driver = cluster.driver
         self.wires: list[Wire] = []
         self._events: Any = events
-        self._deployments = deployments
+        self._deployment_of = deployment_of
         self.address = Address("simulated driver", 0)
         self._registry: SlotRegistry = SimulatedRegistry(-1, self)
         cluster.hang_up = self._hang_up
@@ -126,7 +126,7 @@ class SimulatedControl(ControlServer):
             return
         self.wires.append(wire)
         try:
-            wire.send(self._deployments.of(message.slot))
+            wire.send(self._deployment_of(message.slot))
         except OSError:
             self.received(wire, EOF)
 

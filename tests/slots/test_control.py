@@ -478,7 +478,7 @@ def beating(driver: Driver) -> Iterator[Driver]:
 def with_heartbeat(driver: Driver, heartbeat: HeartbeatSettings) -> Iterator[Driver]:
     first, driver.control = (
         driver.control,
-        ControlServer(Endpoint(), driver.secret, driver.events, driver, heartbeat),
+        ControlServer(Endpoint(), driver.secret, driver.events, driver.of, heartbeat),
     )
     first.close()
     driver.registry = driver.control.new_attempt(0)

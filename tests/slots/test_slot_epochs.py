@@ -900,7 +900,7 @@ class Deploying:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._is_asked, self._may_go_on = threading.Event(), threading.Event()
-        driver.of = self._of  # type: ignore[method-assign]
+        driver.control._deployment_of = self._of
 
     def _of(self, slot: SlotId) -> DeploySlot:
         self._is_asked.set()

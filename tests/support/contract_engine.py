@@ -164,7 +164,7 @@ def driver_of(engine: EpochRunner) -> Iterator[Epochs]:
         [SinkNode(SourceNode(CollectionSource([], 1), "none"), DriverSink(print), "sink")], 1, None
     )
     mail: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    server = control(SECRET, mail, Deployments(plan, HashMapStateBackend(), None, False, None))
+    server = control(SECRET, mail, Deployments(plan, HashMapStateBackend(), None, False, None).of)
     server.new_attempt(0)
     try:
         yield Epochs(engine, lambda number: TaskLink(DriverLink(server.address, SECRET, 0), number), mail)

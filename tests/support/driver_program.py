@@ -45,7 +45,7 @@ def main() -> None:
     driver = Driver()
     driver.control.close()
     heartbeat = HeartbeatSettings(int(interval_ms), int(timeout_ms))
-    driver.control = ControlServer(Endpoint(), driver.secret, driver.events, driver, heartbeat)
+    driver.control = ControlServer(Endpoint(), driver.secret, driver.events, driver.of, heartbeat)
     driver.registry = driver.control.new_attempt(0)
     driver.link = attrs.evolve(driver.link, address=driver.control.address)
     slot = driver.start_slot(BacktrackForEver(told))

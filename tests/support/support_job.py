@@ -261,9 +261,9 @@ class Mailbox(queue.SimpleQueue[Any]):
         return self._noted.get(timeout=PATIENCE_S)
 
 
-def control(secret: bytes, events: queue.SimpleQueue[Any], deployments: Any) -> ControlServer:
+def control(secret: bytes, events: queue.SimpleQueue[Any], deployment_of: Any) -> ControlServer:
     """Return the real endpoint, on this host."""
-    return ControlServer(Endpoint(), secret, events, deployments)
+    return ControlServer(Endpoint(), secret, events, deployment_of)
 
 
 @attrs.define

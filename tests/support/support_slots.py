@@ -78,7 +78,7 @@ class Driver:
         self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.secret = os.urandom(16)
         self.deployments: dict[SlotId, DeploySlot] = {}
-        self.control = ControlServer(Endpoint(), self.secret, self.events, self)
+        self.control = ControlServer(Endpoint(), self.secret, self.events, self.of)
         self.registry = self.control.new_attempt(0)
         self.link = DriverLink(self.control.address, self.secret, 0)
         self.process_fds: list[int] = []

@@ -163,8 +163,8 @@ class Deployments:
         ]
 
 
-#: Makes the driver's end of all connections, from the job's secret, its mailbox and the deployments.
-ControlFactory = Callable[[bytes, "queue.SimpleQueue[Any]", Deployments], ControlServer]
+#: Makes the driver's end of all connections, from the job's secret, its mailbox and what tells deployments.
+ControlFactory = Callable[[bytes, "queue.SimpleQueue[Any]", Callable[[SlotId], DeploySlot]], ControlServer]
 
 
 class JobSlots:
@@ -202,7 +202,7 @@ class JobSlots:
 
     def open(self, mailbox: queue.SimpleQueue[object]) -> None:
         """Listen for tasks and slots, whose messages go to the mailbox."""
-        self.control = self._make_control(self._secret, mailbox, self.deployments)
+        self.control = self._make_control(self._secret, mailbox, self.deployments.of)
 
     def link(self) -> DriverLink:
         """Return how a task of this attempt reaches the driver."""

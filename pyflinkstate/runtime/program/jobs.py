@@ -438,8 +438,8 @@ class Jobs:
             plan,
             self._job_settings(name, state_backend, storage is not None, observer),
             self._runner(plan, storage is not None),
-            lambda secret, events, deployments: ControlServer(
-                endpoint, secret, events, deployments, heartbeat
+            lambda secret, events, deployment_of: ControlServer(
+                endpoint, secret, events, deployment_of, heartbeat
             ),
             SystemClock(),
             storage,

@@ -12,7 +12,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import attrs
 
@@ -50,13 +49,6 @@ _log = logging.getLogger("pyflinkstate.job")
 _START_ENDED_S = 5
 #: How long the process of a slot may take, at least, from its start until it is connected.
 _START_S = 60.0
-
-
-class SlotDeployments(Protocol):
-    """Decides what slots run; it is called from any thread."""
-
-    def of(self, slot: SlotId) -> DeploySlot:
-        """Return the deployment of ``slot``."""
 
 
 @attrs.frozen
@@ -285,7 +277,7 @@ class ControlServer:
     """Listens for tasks and slots, and puts events into ``events``.
 
     Events are ``TaskReport``, :class:`SlotLost`, and the messages of slots about checkpoints and output.
-    Tasks and slots connect to ``address``.
+    Tasks and slots connect to ``address``. ``deployment_of`` is called from any thread.
     """
 
     def __init__(
@@ -293,11 +285,11 @@ class ControlServer:
         endpoint: Endpoint,
         secret: bytes,
         events: queue.SimpleQueue[object],
-        deployments: SlotDeployments,
+        deployment_of: Callable[[SlotId], DeploySlot],
         heartbeat: HeartbeatSettings | None = None,
     ) -> None:
         self._events = events
-        self._deployments = deployments
+        self._deployment_of = deployment_of
         self._heartbeat = heartbeat or HeartbeatSettings()
         self._registry = SlotRegistry(0)
         #: Taken by the only warning about copies of this package.
@@ -380,7 +372,7 @@ class ControlServer:
             self._compare("state slot", message.package)
             connection.limit_sends(self._heartbeat.timeout_ms / 1000)
             connection.send(
-                attrs.evolve(self._deployments.of(slot_id), heartbeat_timeout_ms=self._heartbeat.timeout_ms)
+                attrs.evolve(self._deployment_of(slot_id), heartbeat_timeout_ms=self._heartbeat.timeout_ms)
             )
             registry.heard(slot_id)
             while self._handle_slot_message(registry, message, connection.recv()):
