@@ -13,14 +13,13 @@ from typing import Any, Protocol, TextIO, cast
 
 import attrs
 
+from pyflinkstate import notebook
 from pyflinkstate.api import MetricReporter
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.master.loop import Job
 from pyflinkstate.runtime.master.observe import CheckpointStats, EpochStats, JobListener, JobObserver
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.wire import Clock
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class _Unbreakable:
@@ -106,7 +105,8 @@ class ProgressLine(JobListener):
             ago_s = (self._clock.monotonic_ms() - self._completed_ms) / 1000
             parts.append(
                 f"checkpoint {self._checkpoint.checkpoint_id}: "
-                f"{_size(self._checkpoint.checkpointed_bytes)} of {_size(self._checkpoint.size_bytes)} in "
+                f"{notebook.size(self._checkpoint.checkpointed_bytes)} of "
+                f"{notebook.size(self._checkpoint.size_bytes)} in "
                 f"{self._checkpoint.duration_ms / 1000:.1f} s, {ago_s:.0f} s ago"
             )
         return " | ".join([*parts, *filter(None, [self._note, last])])
@@ -118,13 +118,6 @@ def _stream_handlers() -> list[logging.StreamHandler[Any]]:
         for handler in [*logging.root.handlers, *logging.getLogger(__name__.split(".")[0]).handlers]
         if isinstance(handler, logging.StreamHandler)
     ]
-
-
-def _size(size: float) -> str:
-    unit = 0
-    while size >= 1024 and unit < len(_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} B"
 
 
 LOOPBACK = "127.0.0.1"
