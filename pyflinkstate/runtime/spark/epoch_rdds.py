@@ -330,17 +330,13 @@ def executors_of(context: SparkContext) -> list[Executor]:
     Spark tells them in no public way; a release that does not tell them at all has none here.
     """
     try:
-        return _listed(context)
+        listed: SparkObject = context._jsc.sc().statusStore().executorList(True)
+        there = (listed.apply(index) for index in range(listed.size()))
+        found = (Executor(str(each.hostPort()).rpartition(":")[0], str(each.id())) for each in there)
+        return sorted(executor for executor in found if executor.executor_id != _DRIVER)
     except Py4JError as error:
         _log.debug("this release of Spark does not tell its executors: %s", error)
         return []
-
-
-def _listed(context: SparkContext) -> list[Executor]:
-    listed: SparkObject = context._jsc.sc().statusStore().executorList(True)
-    there = (listed.apply(index) for index in range(listed.size()))
-    found = (Executor(str(each.hostPort()).rpartition(":")[0], str(each.id())) for each in there)
-    return sorted(executor for executor in found if executor.executor_id != _DRIVER)
 
 
 def missing_slots(request: EpochRequest) -> list[SlotId]:
