@@ -303,13 +303,10 @@ def _content(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
         if entry.is_dir():
             yield from () if entry.name == "__pycache__" else _content(entry, inner)
         elif not inner.endswith(_LEFT_OUT):
-            yield from _file(inner, entry.read_bytes())
-
-
-def _file(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
-    yield name, data
-    if name.endswith(".py"):
-        yield f"{name}c", _byte_code(name, data)
+            data = entry.read_bytes()
+            yield inner, data
+            if inner.endswith(".py"):
+                yield f"{inner}c", _byte_code(inner, data)
 
 
 def _byte_code(name: str, source: bytes) -> bytes:
