@@ -16,9 +16,9 @@ from functools import partial
 from html import escape
 
 import attrs
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 
-from pyflinkstate.api import Reported, SparkObject
+from pyflinkstate.api import Record, Reported, SparkObject
 from pyflinkstate.errors import PyFlinkStateError, SparkJobError
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest, Task
 from pyflinkstate.runtime.sinks import KeptRddSink
@@ -132,10 +132,7 @@ class SparkRunner(EpochRunner):
         """Run a task for each of some partitions as one Spark job; ``done`` is called once at its end."""
 
         def run() -> list[list[Reported]]:
-            tasks = self._context.parallelize(range(number), number)
-            made = tasks.mapPartitionsWithIndex(OfThisVersion(WorkerTask(self._files.prepared(task))))
-            made.ctx = self._new_view()  # type: ignore[assignment]
-            made.collect()
+            self._run_over(self._context.parallelize(range(number), number), task)
             return []
 
         self._begin(description, run, done)
@@ -268,11 +265,13 @@ class SparkRunner(EpochRunner):
         return []
 
     def _start_slots(self, link: TaskLink, slots: Sequence[SlotId]) -> None:
-        started = slots_rdd(self._context, slots).mapPartitionsWithIndex(
-            OfThisVersion(WorkerTask(self._files.prepared(StartSlotsTask(link))))
-        )
-        started.ctx = self._new_view()  # type: ignore[assignment]
-        started.collect()
+        self._run_over(slots_rdd(self._context, slots), StartSlotsTask(link))
+
+    def _run_over(self, data: RDD[Record], task: Task) -> None:
+        """Run a task without results for each partition, and wait for the end of all."""
+        made = data.mapPartitionsWithIndex(OfThisVersion(WorkerTask(self._files.prepared(task))))
+        made.ctx = self._new_view()  # type: ignore[assignment]
+        made.collect()
 
     def _failure(self, description: str, error: Exception) -> PyFlinkStateError:
         if not self._application.is_alive():
