@@ -241,13 +241,12 @@ def _owner(operator: SettledOperator, key_group: int) -> int:
     return operator_index(operator.max_parallelism, operator.parallelism, key_group)
 
 
+@attrs.define
 class _AskAgain(Exception):
     """The question cannot be answered now; ``waits_for`` says what it waits for."""
 
-    def __init__(self, waits_for: str, pause_s: float = _LOOK_S) -> None:
-        super().__init__(waits_for)
-        self.waits_for = waits_for
-        self.pause_s = pause_s
+    waits_for: str
+    pause_s: float = _LOOK_S
 
 
 @attrs.frozen

@@ -85,14 +85,13 @@ _INTEGER_BITS: Final[dict[type, int]] = {
 }
 
 
+@attrs.define
 class _MisfitError(Exception):
     """A value that does not fit; the path leads to it, from the column on."""
 
-    def __init__(self, value: object, needed: str) -> None:
-        super().__init__(needed)
-        self.value = value
-        self.needed = needed
-        self.path = ""
+    value: object
+    needed: str
+    path: str = ""
 
     def within(self, place: str) -> _MisfitError:
         """Return it with another step before its path."""
