@@ -58,6 +58,7 @@ from pyflinkstate.runtime.wire import CheckpointAck, Clock, SlotId
 CHECK_INTERVAL_MS = 5_000
 
 
+@attrs.define(eq=False)
 class RunClaim:
     """The claim of one driver.
 
@@ -67,18 +68,17 @@ class RunClaim:
         storage: where the job's checkpoints are.
     """
 
-    def __init__(self, job_id: str, job_name: str, storage: CheckpointFolders, clock: Clock) -> None:
-        self._job_id = job_id
-        self._job_name = job_name
-        self._storage = storage
-        self.clock = clock
-        self._looked_ms = 0
-        self._successor: str | None = None
-        self._taken = TakenOver()
-        #: The id of the run; None before the job is claimed.
-        self.run: str | None = None
-        #: Eight random digits, the same in the ids of all runs of this driver; empty before the first.
-        self.token = ""
+    _job_id: str
+    _job_name: str
+    _storage: CheckpointFolders
+    clock: Clock
+    _looked_ms: int = attrs.field(init=False, default=0)
+    _successor: str | None = attrs.field(init=False, default=None)
+    _taken: TakenOver = attrs.field(init=False, factory=TakenOver)
+    #: The id of the run; None before the job is claimed.
+    run: str | None = attrs.field(init=False, default=None)
+    #: Eight random digits, the same in the ids of all runs of this driver; empty before the first.
+    token: str = attrs.field(init=False, default="")
 
     def make(self, past: RunHistory) -> str:
         """Claim the job for a new run and return its id.
@@ -278,6 +278,7 @@ def _written(handle: KeyGroupsStateHandle) -> int:
 _log = logging.getLogger("pyflinkstate.checkpoints")
 
 
+@attrs.define(eq=False)
 class CheckpointFiles:
     """Deletes files of checkpoints that nobody needs. A failed deletion does no harm.
 
@@ -288,24 +289,23 @@ class CheckpointFiles:
         claim: says whether the job still belongs to this driver.
     """
 
-    def __init__(self, job_id: str, job_name: str, storage: CheckpointFolders, claim: RunClaim) -> None:
-        self.job_id = job_id
-        self.job_name = job_name
-        self.storage = storage
-        self.claim = claim
-        #: The runs that led here; after the claim, the last one is the run of this driver.
-        self.line = RunHistory()
-        self.registry = SharedStateRegistry()
-        #: Whether the slots have restored the state and checkpoints of other histories are set aside.
-        self.has_taken_over = False
-        #: Checkpoints that exist but cannot be read, so that the files which they share are unknown.
-        self.unreadable: set[str] = set()
-        #: The highest id of a checkpoint of earlier runs.
-        self.last_id_before_run = 0
-        #: Checkpoints whose publication was tried: they may be complete even if that failed.
-        self.tried: set[int] = set()
-        #: The folders of checkpoints that were not published and could not be deleted.
-        self._unpublished: list[str] = []
+    job_id: str
+    job_name: str
+    storage: CheckpointFolders
+    claim: RunClaim
+    #: The runs that led here; after the claim, the last one is the run of this driver.
+    line: RunHistory = attrs.field(init=False, factory=RunHistory)
+    registry: SharedStateRegistry = attrs.field(init=False, factory=SharedStateRegistry)
+    #: Whether the slots have restored the state and checkpoints of other histories are set aside.
+    has_taken_over: bool = attrs.field(init=False, default=False)
+    #: Checkpoints that exist but cannot be read, so that the files which they share are unknown.
+    unreadable: set[str] = attrs.field(init=False, factory=set)
+    #: The highest id of a checkpoint of earlier runs.
+    last_id_before_run: int = attrs.field(init=False, default=0)
+    #: Checkpoints whose publication was tried: they may be complete even if that failed.
+    tried: set[int] = attrs.field(init=False, factory=set)
+    #: The folders of checkpoints that were not published and could not be deleted.
+    _unpublished: list[str] = attrs.field(init=False, factory=list)
 
     def uri_of(self, checkpoint_id: int) -> str:
         """Return the folder of a checkpoint."""

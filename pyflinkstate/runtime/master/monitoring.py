@@ -22,11 +22,11 @@ from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.wire import Clock
 
 
+@attrs.frozen
 class _Unbreakable:
     """A stream whose errors are dropped: a line that cannot be written is not a reason for a job to fail."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    _stream: TextIO
 
     def write(self, text: str) -> None:
         with suppress(OSError, ValueError):  # ValueError is that of a closed stream

@@ -20,6 +20,7 @@ from pyflinkstate.runtime.wire import (
 )
 
 
+@attrs.define(eq=False)
 class EventTimeTracker:
     """Collects watermarks from tasks, epoch by epoch.
 
@@ -29,22 +30,16 @@ class EventTimeTracker:
         aligned: the source of each assigner that has an alignment.
     """
 
-    def __init__(
-        self,
-        idle_timeouts_ms: dict[str, int],
-        now_ms: Callable[[], int],
-        aligned: dict[str, AlignedSource] | None = None,
-    ) -> None:
-        self._idle_timeouts_ms = idle_timeouts_ms
-        self._now_ms = now_ms
-        self._aligned = aligned or {}
-        #: Sources that wait for others, and do not become idle meanwhile.
-        self._held_back: frozenset[str] = frozenset()
-        #: The watermarks at the end of the last epoch that has run.
-        self._at: dict[str, int] = {}
-        #: By epoch: what its tasks have reported.
-        self._reported: dict[int, dict[str, list[int]]] = {}
-        self._last_record_ms: dict[str, int] = {}
+    _idle_timeouts_ms: dict[str, int]
+    _now_ms: Callable[[], int]
+    _aligned: dict[str, AlignedSource] = attrs.Factory(dict)
+    #: Sources that wait for others, and do not become idle meanwhile.
+    _held_back: frozenset[str] = attrs.field(init=False, default=frozenset())
+    #: The watermarks at the end of the last epoch that has run.
+    _at: dict[str, int] = attrs.field(init=False, factory=dict)
+    #: By epoch: what its tasks have reported.
+    _reported: dict[int, dict[str, list[int]]] = attrs.field(init=False, factory=dict)
+    _last_record_ms: dict[str, int] = attrs.field(init=False, factory=dict)
 
     def begin(self, watermarks: dict[str, int]) -> None:
         """Begin an attempt at the end of an epoch, with the watermarks of that moment."""

@@ -271,13 +271,13 @@ class _NamedStages:
         return getattr(self._context, name)
 
 
+@attrs.define(eq=False)
 class _Converted(Generic[C]):
     """The Java object for a Python object, made again only when that has changed. The JVM only reads it."""
 
-    def __init__(self, convert: Callable[[C], SparkObject]) -> None:
-        self._convert = convert
-        self._python: C | None = None
-        self._java: SparkObject = None
+    _convert: Callable[[C], SparkObject]
+    _python: C | None = attrs.field(init=False, default=None)
+    _java: SparkObject = attrs.field(init=False, default=None)
 
     def of(self, python: C) -> SparkObject:
         if self._python is None or self._python != python:
