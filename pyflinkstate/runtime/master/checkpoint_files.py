@@ -168,18 +168,18 @@ def shared_files(states: Iterable[OperatorSubtaskState]) -> set[str]:
     }
 
 
+@attrs.define(eq=False)
 class SharedStateRegistry:
     """The chains of the retained and the pending checkpoints."""
 
-    def __init__(self) -> None:
-        #: By completed checkpoint of the current attempt: the state of each subtask.
-        self._chains: dict[int, dict[SlotId, OperatorSubtaskState]] = {}
-        self._files: dict[int, set[str]] = {}
-        #: The files of checkpoints that were set aside.
-        self._superseded: set[str] = set()
-        self._materialized: dict[SlotId, KeyGroupsStateHandle] = {}
-        #: Files that subtasks have reported. Some of them are in no chain, as a newer file overtook them.
-        self._reported: set[str] = set()
+    #: By completed checkpoint of the current attempt: the state of each subtask.
+    _chains: dict[int, dict[SlotId, OperatorSubtaskState]] = attrs.field(init=False, factory=dict)
+    _files: dict[int, set[str]] = attrs.field(init=False, factory=dict)
+    #: The files of checkpoints that were set aside.
+    _superseded: set[str] = attrs.field(init=False, factory=set)
+    _materialized: dict[SlotId, KeyGroupsStateHandle] = attrs.field(init=False, factory=dict)
+    #: Files that subtasks have reported. Some of them are in no chain, as a newer file overtook them.
+    _reported: set[str] = attrs.field(init=False, factory=set)
 
     def begin_attempt(self) -> None:
         """Begin an attempt: new slots know no checkpoint, so their first one starts a new chain."""

@@ -169,6 +169,7 @@ def _receive(driver: Channel, slot: SlotId) -> object:
         raise SlotLostError(f"slot {slot}: the driver has ended this attempt of the job") from error
 
 
+@attrs.define(eq=False)
 class Admission:
     """Decides whether a task that a slot refuses asks again.
 
@@ -180,9 +181,8 @@ class Admission:
     A task that has not found the slot busy never asks again, so that a restart that is needed comes at once.
     """
 
-    def __init__(self) -> None:
-        self._was_busy = False
-        self._asks_left = ASKS_AFTER_THE_END
+    _was_busy: bool = False
+    _asks_left: int = ASKS_AFTER_THE_END
 
     def asks_again(self, refused: EpochRefused) -> bool:
         """Return whether the task asks again after a refusal; if not, it raises the error of the refusal."""

@@ -406,14 +406,14 @@ class FrameCutter:
             self._factor = max(1.0, size_bytes / self._measured)
 
 
+@attrs.define(eq=False)
 class OutputSteps:
     """Decides how many records of a frame to process before the results are sent.
 
     If results are small it is the whole frame; if one record gives some megabytes, a few records at a time.
     """
 
-    def __init__(self) -> None:
-        self._step = CHUNK
+    _step: int = CHUNK
 
     def parts(self, number: int) -> Iterator[slice]:
         """Yield which of ``number`` records to process next."""

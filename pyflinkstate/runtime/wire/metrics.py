@@ -81,9 +81,9 @@ def added_up(many: Iterable[MetricValues]) -> MetricValues:
     return total
 
 
+@attrs.define(eq=False)
 class _Counter(Counter):
-    def __init__(self) -> None:
-        self._count = 0
+    _count: int = 0
 
     def inc(self, n: int = 1) -> None:
         self._count += n
@@ -124,9 +124,9 @@ class _Meter(Meter):
         return MetricValue("meter", self._count, (self._count - before) / passed_s if passed_s > 0 else 0.0)
 
 
+@attrs.define(eq=False)
 class _Distribution(Distribution):
-    def __init__(self) -> None:
-        self._value = MetricValue("distribution")
+    _value: MetricValue = MetricValue("distribution")
 
     def update(self, value: int) -> None:
         self._value = self._value.plus(MetricValue("distribution", 1, 0.0, value, value, value))
