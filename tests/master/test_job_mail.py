@@ -180,7 +180,7 @@ class TestSourcesThatRaise:
         """A restart would not help: the source would return it again."""
         source = HookedSource(inner=InTuples())
         run.end = SourceNode(source, "shelf")
-        run.fails(FunctionResultError, match=r"'shelf': latest_offset .*offset\[0\] is a tuple")
+        run.fails(FunctionResultError, match=r"'shelf': latest_offset .*: JSON would read it back as")
         assert run.heard.restarts == []
         assert run.runner.requests == []
 

@@ -7,8 +7,8 @@ is restored from the same checkpoint. So each offset of a user's source is check
 
 from __future__ import annotations
 
+import json
 import logging
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -462,47 +462,19 @@ class GuardedSource(Source):
             self._inner.commit(end)
 
     def _checked(self, offset: Position, method: str) -> Position:
-        flaw = part_that_is_no_json(offset)
-        if flaw is not None:
+        try:
+            kept = json.loads(json.dumps(offset, allow_nan=False))
+            flaw = "" if kept == offset else f"JSON would read it back as {safe_repr(kept)}"
+        except (TypeError, ValueError) as error:
+            flaw = str(error)
+        if flaw:
             raise FunctionResultError(
                 f"source {self._name!r}: {method} returned an offset that is not a JSON value, so a "
-                f"checkpoint cannot keep it: {flaw}. An offset is made of None, bool, int, finite float, "
-                f"str, list, and dict with keys of str",
+                f"checkpoint cannot keep it: {safe_repr(offset)}: {flaw}. An offset is made of None, bool, "
+                f"int, finite float, str, list, and dict with keys of str",
                 source=self._name,
             )
         return offset
 
     def _errors(self, method: str) -> AbstractContextManager[None]:
         return errors_as(SourceError, f"source {self._name!r}: {method} raised", source=self._name)
-
-
-def part_that_is_no_json(offset: Position) -> str | None:
-    """Return the part of an offset that JSON cannot restore exactly, and why; None if there is none."""
-    found = _find(offset)
-    return None if found is None else f"offset{found[0]} {found[1]}"
-
-
-def _find(value: Position) -> tuple[str, str] | None:
-    """Return the place of the part, and the problem."""
-    if isinstance(value, dict):
-        return _find_in_dict(value)
-    if isinstance(value, list):
-        parts = ((number, _find(part)) for number, part in enumerate(value))
-        return next(((f"[{number}]{found[0]}", found[1]) for number, found in parts if found), None)
-    if isinstance(value, float):
-        return None if math.isfinite(value) else ("", f"is {value}, which is not a number in JSON: use None")
-    if value is None or isinstance(value, (str, int)):
-        return None
-    if isinstance(value, tuple):
-        return "", f"is a tuple, {safe_repr(value)}, which would be read back as a list: use a list"
-    kind = type(value)
-    return "", f"is {safe_repr(value)}, of type {kind.__module__}.{kind.__qualname__}"
-
-
-def _find_in_dict(value: dict[Position, Position]) -> tuple[str, str] | None:
-    for key, part in value.items():
-        if not isinstance(key, str):
-            return "", f"has the key {safe_repr(key)}, and the keys of JSON are strings: use str"
-        if (found := _find(part)) is not None:
-            return f"[{key!r}]{found[0]}", found[1]
-    return None
