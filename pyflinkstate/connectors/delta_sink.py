@@ -34,7 +34,7 @@ from pyflinkstate.runtime.sinks import (
     StagedFilesSink,
     name_of_target,
 )
-from pyflinkstate.runtime.storage import AnyPath, RunHistory, flush_file, flush_folder, is_local
+from pyflinkstate.runtime.storage import AnyPath, flush_file, flush_folder, is_local
 
 with needs("delta"):
     from deltalake import CommitProperties, DeltaTable, Schema as DeltaSchema, Transaction
@@ -124,7 +124,6 @@ class DeltaSink(StagedFilesSink):
         self.may_add_columns = self.may_leave_columns = schema_evolution
         self._compact_every = None if compact_every is None else positive("compact_every", compact_every)
         self._now_ms = now_ms
-        self._history = RunHistory()
         self._loaded: DeltaTable | None = None
 
     def open_folder(self) -> OpenFolder:
@@ -132,11 +131,6 @@ class DeltaSink(StagedFilesSink):
         return self.place.folder
 
     # --- the marker --------------------------------------------------------------------------------
-
-    def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
-        """See :class:`StagedSink`."""
-        self._history = history
-        super().open_run(job_id, history, restored_epoch)
 
     @property
     def _app(self) -> str:

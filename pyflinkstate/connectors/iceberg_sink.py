@@ -100,6 +100,8 @@ class IcebergSink(StagedFilesSink):
     #: Parquet has no statistics of longer values, from which the library takes the partition of a file.
     most_partition_bytes = 4096
     may_leave_columns = True
+    #: Where tasks write, once the sink is open.
+    _folder: _Folder
 
     def __init__(
         self,
@@ -129,7 +131,6 @@ class IcebergSink(StagedFilesSink):
         )
         self._now_ms = now_ms
         self._commits = 0
-        self._folder: _Folder | None = None
 
     # --- opening -------------------------------------------------------------------------------------
 
@@ -171,8 +172,6 @@ class IcebergSink(StagedFilesSink):
 
     def open_folder(self) -> _Folder:
         """See :class:`StagedFilesSink`."""
-        if self._folder is None:
-            raise SinkError(f"sink {self.name!r} is not open; only a job can open it", sink=self.name)
         return self._folder
 
     # --- commits -------------------------------------------------------------------------------------

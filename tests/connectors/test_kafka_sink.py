@@ -275,7 +275,7 @@ def test_a_record_that_cannot_be_serialized(
     sink = made.set_delivery_guarantee(guarantee).set_transactional_id_prefix("p").build()
     if isinstance(sink, TransactionalKafkaSink):
         sink.stage_below(str(tmp_path))
-        sink.job_id, sink._area = JOB, StagingArea(str(tmp_path))
+        sink.job_id, sink.area = JOB, StagingArea(str(tmp_path))
     with pytest.raises(BadRecordError, match=f"{message}.*'bad'"):
         list(sink.writer(1).write(0, iter(["bad"])))
 

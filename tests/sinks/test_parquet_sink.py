@@ -513,11 +513,6 @@ def test_a_record_that_does_not_fit_fails_in_its_task(folder: Folder) -> None:
         prepare(sink, 1, [("x" * 300, 1)])
 
 
-def test_a_sink_that_is_not_open_says_so(folder: Folder) -> None:
-    with pytest.raises(SinkError, match="is not open"):
-        folder.sink().writer(1)
-
-
 def test_a_job_without_checkpoints_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="call enable_checkpointing"):
         ParquetSink(tmp_path / "out", SCHEMA).open_run(JOB, history((1, 0)), None)

@@ -201,7 +201,6 @@ class ParquetSink(StagedFilesSink):
 
     def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
         """See :class:`StagedSink`."""
-        self._history = history
         self._staged = StagingArea(child_uri(self.directory, OWN_FOLDER, job_id, self.name))
         self._staged.begin(history.runs[-1][0])
         super().open_run(job_id, history, restored_epoch)

@@ -62,7 +62,12 @@ class StagedSink(ABC):
     Attributes:
         job_id: the id of the job, once it is open.
         run: the run of the job that has the sink, once it is open.
+        area: where the output is staged, once it is open.
     """
+
+    area: StagingArea
+    #: The runs that made the epochs.
+    _history: RunHistory
 
     def __init__(self, name: str, staging: AnyPath | None = None) -> None:
         if not name or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
@@ -72,7 +77,6 @@ class StagedSink(ABC):
         self.run = ""
         self._staging = None if staging is None else absolute(staging)
         self._below: str | None = None
-        self._area: StagingArea | None = None
         self._committed = 0
 
     # --- what a subclass does -----------------------------------------------------------------------
@@ -156,7 +160,8 @@ class StagedSink(ABC):
             SinkError: the target has later epochs, its marker was removed, or what is staged was deleted.
         """
         self.job_id, self.run = job_id, history.runs[-1][0]
-        self._area = area = StagingArea(self._uri(job_id))
+        self._history = history
+        self.area = area = StagingArea(self._uri(job_id))
         area.begin(self.run)
         restored = restored_epoch or 0
         found = self.committed_epoch()
@@ -194,13 +199,6 @@ class StagedSink(ABC):
             )
         self.publish(restored, [])
         return restored
-
-    @property
-    def area(self) -> StagingArea:
-        """Where the output is staged."""
-        if self._area is None:
-            raise SinkError(f"sink {self.name!r} is not open; only a job can open it", sink=self.name)
-        return self._area
 
     def _uri(self, job_id: str) -> str:
         if self._staging is not None:
