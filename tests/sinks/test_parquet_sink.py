@@ -363,7 +363,7 @@ def test_what_an_older_driver_publishes_while_a_newer_one_begins_is_deleted(
     old = folder.opened()
     run(old, 1, 1)
     prepare(old, 2, [("x", 20)])
-    staged = [StagedFile.of(file) for note in old.area.notes() for file in note.staged]
+    staged = [StagedFile.of(file) for note in old.area.notes().values() for file in note]
     clear = StagingArea.clear
 
     def late(area: StagingArea, committed: int) -> None:

@@ -181,7 +181,7 @@ class StagedSink(ABC):
                     sink=self.name,
                     epoch=epoch,
                 )
-            staged += note.staged
+            staged += note
         if found < restored:
             self.publish(restored, staged)
         self._committed = restored
@@ -223,12 +223,12 @@ class StagedSink(ABC):
         between two of them one by one.
         """
         self.area.check()
-        notes = [note for note in self.area.notes() if note.epoch <= epoch]
-        staged = [reported for note in notes for reported in note.staged]
+        notes = {number: note for number, note in self.area.notes().items() if number <= epoch}
+        staged = [reported for note in notes.values() for reported in note]
         if staged or len(notes) >= MOST_EMPTY_EPOCHS:
-            self._publish(notes[-1].epoch, staged)
-            for note in notes:
-                self.area.drop(note.epoch)
+            self._publish(max(notes), staged)
+            for number in notes:
+                self.area.drop(number)
             self.area.clear(self._committed)
 
     def _publish(self, epoch: int, staged: list[Reported]) -> None:

@@ -15,7 +15,6 @@ import re
 import uuid
 from typing import Any
 
-import attrs
 from pyarrow import fs
 
 from pyflinkstate.api import Reported
@@ -37,19 +36,6 @@ from pyflinkstate.runtime.storage import (
 
 _NOTE = re.compile(r"epoch=(\d+)\.json")
 _MARKED = "marked"
-
-
-@attrs.frozen
-class Note:
-    """What is staged for an epoch.
-
-    Attributes:
-        epoch: the number of the epoch.
-        staged: what its tasks have reported, as JSON values.
-    """
-
-    epoch: int
-    staged: list[Reported]
 
 
 class StagingArea:
@@ -151,12 +137,12 @@ class StagingArea:
                 flush_folder(self._fs, folder)
         self.write(f"{self.run}/epoch={epoch}.json", json.dumps(staged).encode())
 
-    def notes(self) -> list[Note]:
-        """Return the notes of this run, in the order of epochs."""
-        return [self._note(self.run, epoch) for epoch in sorted(self._epochs(self.run))]
+    def notes(self) -> dict[int, list[Reported]]:
+        """Return what is noted by this run, by epochs in order: what their tasks have reported."""
+        return {epoch: self._note(self.run, epoch) for epoch in sorted(self._epochs(self.run))}
 
-    def note_of(self, epoch: int, history: RunHistory) -> Note | None:
-        """Return the note of an epoch of a history, or None if there is none."""
+    def note_of(self, epoch: int, history: RunHistory) -> list[Reported] | None:
+        """Return what is noted for an epoch of a history, or None if there is no note."""
         maker = history.run_of(epoch)
         if maker is None or (maker == self.run and epoch not in self._epochs(maker)):
             runs = [run for run in self.runs() if run != self.run and epoch in self._epochs(run)]
@@ -167,8 +153,8 @@ class StagingArea:
         found = (_NOTE.fullmatch(info.base_name) for info in self._infos(f"{self._root}/{run}"))
         return {int(match[1]) for match in found if match is not None}
 
-    def _note(self, run: str, epoch: int) -> Note:
-        return Note(epoch, self.read(f"{run}/epoch={epoch}.json"))
+    def _note(self, run: str, epoch: int) -> list[Reported]:
+        return self.read(f"{run}/epoch={epoch}.json")
 
     # --- deleting ------------------------------------------------------------------------------------
 
