@@ -3,7 +3,6 @@
 from pyflinkstate.runtime.sinks.file_sink import FileSink, ParquetEncoder, fields_of
 from pyflinkstate.runtime.sinks.joined_files import FileCompactStrategy
 from pyflinkstate.runtime.sinks.parquet_sink import ParquetSink
-from pyflinkstate.runtime.sinks.row_changes import RowConverter
 from pyflinkstate.runtime.sinks.sink_files import ENCODING_ERRORS, opened, sink_errors
 from pyflinkstate.runtime.sinks.sinks import (
     DeliveryGuarantee,
@@ -35,7 +34,13 @@ from pyflinkstate.runtime.sinks.staged_files import (
     TableFileWriter,
     name_of_target,
 )
-from pyflinkstate.runtime.sinks.staged_sinks import Batches, Convert, StagedSink, TransactionalSink
+from pyflinkstate.runtime.sinks.staged_sinks import (
+    Batches,
+    Convert,
+    RowConverter,
+    StagedSink,
+    TransactionalSink,
+)
 from pyflinkstate.runtime.sinks.text_file_sink import (
     BucketAssigner,
     OutputFileConfig,

@@ -30,10 +30,9 @@ from pyarrow import fs
 from pyflinkstate.api import Record, Reported, check_kind, check_list, positive
 from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError
 from pyflinkstate.runtime.sinks.file_sink import RECORDS_PER_WRITE, ParquetEncoder, bad_record
-from pyflinkstate.runtime.sinks.row_changes import RowConverter
 from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened, sink_errors
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
-from pyflinkstate.runtime.sinks.staged_sinks import Convert, StagedSink
+from pyflinkstate.runtime.sinks.staged_sinks import Convert, RowConverter, StagedSink
 from pyflinkstate.runtime.storage import (
     OBJECT_STORES,
     AnyPath,
