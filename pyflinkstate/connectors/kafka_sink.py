@@ -22,6 +22,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import attrs
@@ -36,7 +37,7 @@ from pyflinkstate.errors import (
     SinkError,
     SinkStorageError,
 )
-from pyflinkstate.runtime.sinks import DeliveryGuarantee, Sink, SinkWriter, TransactionalSink
+from pyflinkstate.runtime.sinks import Convert, DeliveryGuarantee, Sink, SinkWriter, TransactionalSink
 from pyflinkstate.runtime.storage import AnyPath
 from pyflinkstate.runtime.wire import KEPT
 
@@ -365,18 +366,6 @@ class DirectKafkaSink(KafkaSink):
 
 
 @attrs.frozen
-class _StagingWriter:
-    """Stages the messages of a partition."""
-
-    _serializer: KafkaRecordSerializationSchema
-    _staged: SinkWriter
-
-    def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
-        """See :class:`SinkWriter`."""
-        return self._staged.write(partition, map(self._serializer.message, records))
-
-
-@attrs.frozen
 class _Marker:
     """What a marker says: the last epoch that is published, None for none; and the run that owns it."""
 
@@ -478,9 +467,9 @@ class TransactionalKafkaSink(TransactionalSink, KafkaSink):
     def _markers(self) -> _Markers:
         return _Markers(self._cluster, self._marker_topic, self.transactional_id.encode())
 
-    def writer(self, epoch: int) -> SinkWriter:
-        """See :class:`Sink`."""
-        return _StagingWriter(self._serializer, super().writer(epoch))
+    def converter(self) -> Convert:
+        """See :class:`TransactionalSink`; what is staged are messages."""
+        return partial(map, self._serializer.message)
 
     def committed_epoch(self) -> int | None:
         """See :class:`StagedSink`. A sink that has taken it over, and has not failed, need not ask again."""
