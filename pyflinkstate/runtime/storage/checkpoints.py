@@ -73,8 +73,6 @@ MOST_METADATA_BYTES = 1 << 28
 #: Number of set-aside checkpoints of a job that are kept, and for how long, counted from when each was taken.
 MOST_ASIDE = 32
 MOST_ASIDE_MS = 30 * 24 * 3600 * 1000
-#: Number of random names to try for the folder of a savepoint, as in Flink.
-SAVEPOINT_NAME_ATTEMPTS = 10
 #: Number of further attempts if a listed checkpoint is gone when it is read, as a running job replaced it.
 LOOKS = 5
 
@@ -137,13 +135,9 @@ class CheckpointFolders:
 
     def begin_savepoint(self, directory: str, job_id: str) -> str:
         """Create a new folder for a savepoint below any ``directory``, and return its URI."""
-        for _ in range(SAVEPOINT_NAME_ATTEMPTS):
-            uri = child_uri(absolute(directory), f"savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}")
-            file_system, path = self._locate(uri)
-            if not _exists(file_system, path):
-                self._make_folder(uri)
-                return uri
-        raise CheckpointStorageError(f"checkpoint storage: found no free name for a savepoint in {directory}")
+        uri = child_uri(absolute(directory), f"savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}")
+        self._make_folder(uri)
+        return uri
 
     def _make_folder(self, uri: str) -> None:
         file_system, path = self._locate(uri)
