@@ -259,7 +259,7 @@ def test_a_folder_that_could_not_be_flushed_is_made_anew(
     """Otherwise the next attempt would find it, and nobody would flush the folder above it any more."""
     flushed: list[str] = []
 
-    def flush(path: str, _: int) -> None:
+    def flush(path: str) -> None:
         flushed.append(path)
         if len(flushed) == 1:
             raise OSError(5, "input/output error")

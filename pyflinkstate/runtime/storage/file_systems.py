@@ -267,9 +267,9 @@ def fsync(descriptor: int) -> None:
             raise
 
 
-def fsync_path(path: str, flags: int) -> None:
-    """Wait until a local file or folder, opened with ``flags``, is on the disk."""
-    descriptor = os.open(path, flags)
+def fsync_path(path: str) -> None:
+    """Wait until a local file or folder is on the disk."""
+    descriptor = os.open(path or "/", os.O_RDONLY)
     try:
         fsync(descriptor)
     finally:
@@ -279,7 +279,7 @@ def fsync_path(path: str, flags: int) -> None:
 def flush_file(file_system: fs.FileSystem, path: str) -> None:
     """Wait until a file is on the disk, if the file system supports it; raise ``OSError`` if that fails."""
     if isinstance(file_system, fs.LocalFileSystem):
-        fsync_path(path, os.O_RDONLY)
+        fsync_path(path)
     elif (handler := _handler_of(file_system)) is not None:
         handler.fsync(path)
 
@@ -290,10 +290,7 @@ def flush_folder(file_system: fs.FileSystem, path: str) -> None:
     Raises:
         OSError: they could not be flushed.
     """
-    if isinstance(file_system, fs.LocalFileSystem):
-        fsync_path(path or "/", os.O_RDONLY | os.O_DIRECTORY)
-    elif (handler := _handler_of(file_system)) is not None:
-        handler.fsync(path)
+    flush_file(file_system, path)
 
 
 def _handler_of(file_system: fs.FileSystem) -> ArrowObject:
