@@ -211,12 +211,8 @@ class FrameWriter:
         yield from ((partition, frame) for frame in frames_of(records, "sink"))
 
 
-class DriverSink:
-    """Passes committed records to ``consume(partition, values)`` in the driver, in the order of epochs."""
-
-    def __init__(self, consume: Callable[[int, Iterable[Any]], None]) -> None:
-        self._consume = consume
-        self._prepared: dict[int, list[Any]] = {}
+class FrameSink:
+    """A sink whose tasks yield frames of records, which are left to the driver."""
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
         """See :class:`Sink`."""
@@ -224,6 +220,14 @@ class DriverSink:
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
         return FrameWriter()
+
+
+class DriverSink(FrameSink):
+    """Passes committed records to ``consume(partition, values)`` in the driver, in the order of epochs."""
+
+    def __init__(self, consume: Callable[[int, Iterable[Any]], None]) -> None:
+        self._consume = consume
+        self._prepared: dict[int, list[Any]] = {}
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:
         """See :class:`Sink`."""
@@ -251,18 +255,11 @@ class DriverSink:
         self._prepared = {n: results for n, results in self._prepared.items() if n <= epoch}
 
 
-class KeptRddSink:
+class KeptRddSink(FrameSink):
     """Gets each epoch's output as an RDD of frames that is kept on the cluster.
 
     ``runtime.spark`` ensures that it is computed once, no matter how many actions run on it.
     """
-
-    def open(self, job_id: str, restored_epoch: int | None) -> None:
-        """See :class:`Sink`."""
-
-    def writer(self, epoch: int) -> SinkWriter:
-        """See :class:`Sink`."""
-        return FrameWriter()
 
 
 #: A function of an epoch's DataFrame, the epoch and, if it likes, the id of the job.
