@@ -112,7 +112,7 @@ class AsyncFunctionOperator(FunctionOperator):
         context = self._context_of(timer.key, timer.timestamp_ms)
         context.domain = domain
         call = self.function.on_timer(timer.timestamp_ms, context)
-        results = self._loop.run(_awaited(_UnderKey(keys, timer.key, keys.map_index, _results_of(call))))
+        results = self._loop.run(_UnderKey(keys, timer.key, keys.map_index, _results_of(call)))
         begin = len(output.values)
         output.values.extend(results)
         output.settle(begin, timestamp)
@@ -127,10 +127,6 @@ class _RecordContext(KeyedContext):
 
     def get_current_key(self) -> Key:
         return self._key
-
-
-async def _awaited(awaitable: Awaitable[T]) -> T:
-    return await awaitable
 
 
 async def _results_of(call: Call) -> list[Record]:
@@ -174,7 +170,7 @@ class _UnderKey(Awaitable[T]):
 
 
 class FunctionLoop:
-    """Runs coroutines in the calling thread, one call after the other.
+    """Waits for coroutines and the like in the calling thread, one call after the other.
 
     Args:
         new_event_loop: creates the loop. Default: asyncio's own.
@@ -184,12 +180,12 @@ class FunctionLoop:
         self._new_event_loop = new_event_loop or asyncio.new_event_loop
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run ``coroutine`` and return its result; tasks that it leaves behind continue in the next call."""
+    def run(self, awaitable: Awaitable[T]) -> T:
+        """Return the result of ``awaitable``; tasks that it leaves behind continue in the next call."""
         if self._loop is None:
             self._loop = self._new_event_loop()
             weakref.finalize(self, self._loop.close)
-        return self._loop.run_until_complete(coroutine)
+        return self._loop.run_until_complete(awaitable)
 
     def close(self) -> None:
         """Cancel the remaining tasks and close the loop."""
