@@ -507,21 +507,21 @@ def _replaced(record: Any, position: int | str, value: object) -> Record:
     return replaced
 
 
+@attrs.frozen
 class Projection:
     """Returns some fields of a tuple or row, in the given order."""
 
-    def __init__(self, indexes: tuple[int, ...]) -> None:
-        self.indexes = indexes
+    indexes: tuple[int, ...]
 
     def __call__(self, record: Any) -> tuple[object, ...]:
         return tuple(record[index] for index in self.indexes)
 
 
+@attrs.frozen(eq=False)
 class KeyState:
     """The state of the key that a function of ``keyed_map`` is called with: one value, or none."""
 
-    def __init__(self, state: ValueState) -> None:
-        self._state = state
+    _state: ValueState
 
     def exists(self) -> bool:
         """Return whether there is a value: it was set, and has not been cleared and has not expired."""

@@ -13,6 +13,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 
+import attrs
+
 from pyflinkstate.api import JsonObject, Position, safe_repr
 from pyflinkstate.errors import (
     FunctionResultError,
@@ -285,6 +287,7 @@ def _by_base_name(places: Iterable[tuple[str, str]]) -> defaultdict[str, list[st
 UNREAD = "initial_rows"
 
 
+@attrs.frozen(eq=False)
 class InitialRows(Source):
     """Rows that are read once, before the other source of a job: see :class:`SeededSource`.
 
@@ -294,9 +297,7 @@ class InitialRows(Source):
 
     gives_rdds = True
     is_bounded = True
-
-    def __init__(self, read: Callable[[], SplitEpoch | RddEpoch]) -> None:
-        self._read = read
+    _read: Callable[[], SplitEpoch | RddEpoch]
 
     def initial_offset(self) -> Position:
         """See :class:`Source`."""

@@ -518,6 +518,7 @@ class CachedRecords:
     release: Callable[[], None]
 
 
+@attrs.define(eq=False)
 class CachedSource(Source):
     """Records that are computed when a job first reads them, and read from the cluster after that.
 
@@ -527,10 +528,8 @@ class CachedSource(Source):
 
     is_bounded = True
     gives_rdds = True
-
-    def __init__(self, compute: Callable[[], CachedRecords]) -> None:
-        self._compute = compute
-        self._records: CachedRecords | None = None
+    _compute: Callable[[], CachedRecords]
+    _records: CachedRecords | None = attrs.field(default=None, init=False)
 
     def fill(self) -> None:
         """Compute the records, unless they are there."""

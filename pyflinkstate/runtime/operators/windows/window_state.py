@@ -119,11 +119,11 @@ class WindowContents:
             ) from error
 
 
+@attrs.frozen
 class _Merges(MergeCallback[Window]):
     """Records which windows an assigner wants to merge."""
 
-    def __init__(self) -> None:
-        self.results: list[tuple[Window, list[Window]]] = []
+    results: list[tuple[Window, list[Window]]] = attrs.Factory(list)
 
     def merge(self, to_be_merged: Iterable[Window], merge_result: Window) -> None:
         self.results.append((merge_result, list(dict.fromkeys(to_be_merged))))
