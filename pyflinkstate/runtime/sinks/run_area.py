@@ -62,11 +62,6 @@ CLAIM_ATTEMPTS = 20
 _EPOCH = re.compile(r"epoch=(\d+)(?:-[0-9a-f]+)?")
 
 
-def base_name(path: str) -> str:
-    """Return the last name of a path."""
-    return path.rpartition("/")[2]
-
-
 def epoch_of(name: str) -> int | None:
     """Return the epoch in the name of a file or folder, or None if there is none."""
     match = _EPOCH.fullmatch(name)

@@ -21,6 +21,7 @@ commit or the next run finds the files in either place and continues.
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import uuid
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ from pyarrow import fs
 
 from pyflinkstate.api import Encoder, Reported, check_kind, positive
 from pyflinkstate.errors import ConfigurationError, SinkError
-from pyflinkstate.runtime.sinks.run_area import Change, RunArea, base_name, maker_of
+from pyflinkstate.runtime.sinks.run_area import Change, RunArea, maker_of
 from pyflinkstate.runtime.sinks.sink_files import OutputFile, opened, sink_errors
 from pyflinkstate.runtime.sinks.sinks import SeveralStreams, SinkWriter
 from pyflinkstate.runtime.sinks.two_phase_files import TwoPhaseFileSink
@@ -220,7 +221,7 @@ class RowFormatWriter:
                     file, size = None, 0
                 if file is None:
                     names.append(self.settings.path_of(self.now_ms(), f"{own_id}-{len(names)}"))
-                    file = OutputFile(file_system, f"{folder}/{base_name(names[-1])}")
+                    file = OutputFile(file_system, f"{folder}/{posixpath.basename(names[-1])}")
                     cleared.callback(file.abandon)
                 with sink_errors(f"write {file.path}"):
                     file.stream.write(line)
@@ -295,7 +296,7 @@ class RowFormatFileSink(TwoPhaseFileSink, SeveralStreams):
     def _publish(self, epoch: int, path: str) -> None:
         """Move the files of a prepared list to their visible place, and then the list."""
         self._move_to_base(self._read_list(path), self._area.path("pending", f"epoch={epoch}"))
-        self._fs.move(path, self._area.path("committed", base_name(path)))
+        self._fs.move(path, self._area.path("committed", posixpath.basename(path)))
         self._area.sync(self._area.path("prepared"), self._area.path("committed"))
 
     def _move_to_base(self, names: list[str], source: str) -> None:
@@ -303,7 +304,7 @@ class RowFormatFileSink(TwoPhaseFileSink, SeveralStreams):
             self._fs.create_dir(f"{self._root}/{folder}", recursive=True)
         left = set()
         for name in names:
-            left |= self._move_from([f"{source}/{base_name(name)}"], f"{self._root}/{name}")
+            left |= self._move_from([f"{source}/{posixpath.basename(name)}"], f"{self._root}/{name}")
         self._area.sync(*(f"{self._root}/{folder}".rstrip("/") for folder in _folders_of(names)))
         self._area.sync(*sorted(left))
 
@@ -317,12 +318,12 @@ class RowFormatFileSink(TwoPhaseFileSink, SeveralStreams):
 
     def _put_aside(self, epoch: int, path: str, run: str) -> None:
         """Move the files of a list aside, wherever they are, and then the list."""
-        aside = self._area.name_aside(run, base_name(path))
-        files = self._area.make("aside", run, f"{base_name(path)}.files")
+        aside = self._area.name_aside(run, posixpath.basename(path))
+        files = self._area.make("aside", run, f"{posixpath.basename(path)}.files")
         self._area.sync(self._area.path("aside", run))
         left = set()
         for file in self._read_list(path):
-            name = base_name(file)
+            name = posixpath.basename(file)
             places = [f"{self._root}/{file}", self._area.path("pending", f"epoch={epoch}", name)]
             left |= self._move_from(places, f"{files}/{name}")
         self._area.sync(files, *sorted(left))
@@ -333,12 +334,14 @@ class RowFormatFileSink(TwoPhaseFileSink, SeveralStreams):
         """Move lists back first, so that their files are known to belong here if the rest is interrupted."""
         visible = {epoch for epoch, _ in self._visible()}
         for path in self._area.wanted_aside(change, visible):
-            self._fs.move(path, self._area.path("committed", base_name(path)))
+            self._fs.move(path, self._area.path("committed", posixpath.basename(path)))
 
     def _complete(self, change: Change) -> None:
         self._area.sync(self._area.path("committed"))
         for epoch, path in self._visible():
-            files = self._area.path("aside", maker_of(change.after, epoch), f"{base_name(path)}.files")
+            files = self._area.path(
+                "aside", maker_of(change.after, epoch), f"{posixpath.basename(path)}.files"
+            )
             if self._area.exists(files):
                 self._move_to_base(self._read_list(path), files)
                 self._area.drop(files)
