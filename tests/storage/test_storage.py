@@ -644,11 +644,14 @@ def test_a_file_appears_when_the_larger_of_threshold_and_write_buffer_overflows(
 
 
 class CountedFile:
-    """A file in memory that notes the size of each write."""
+    """A file in memory that notes the size of each write, and the file system that has no other."""
 
     def __init__(self) -> None:
         self.data = b""
         self.sizes: list[int] = []
+
+    def open_output_stream(self, path: str) -> CountedFile:
+        return self
 
     def write(self, data: bytes) -> None:
         self.data += data
@@ -660,7 +663,7 @@ class CountedFile:
 
 def test_small_writes_reach_the_file_together_and_large_ones_by_themselves() -> None:
     file = CountedFile()
-    stream = FsCheckpointStateOutputStream(lambda: file, lambda: None, "../shared/1-file", 0, 100)
+    stream = FsCheckpointStateOutputStream(file, "1-file", "../shared/1-file", 0, 100)
     for number in range(75):
         stream.write(b"%04d" % number)
     stream.write(bytes(1_000))
@@ -681,7 +684,7 @@ def test_whatever_the_sizes_the_bytes_come_in_order_and_the_threshold_decides_wh
     pieces: list[bytes], threshold: int, write_buffer: int
 ) -> None:
     file, whole = CountedFile(), b"".join(pieces)
-    stream = FsCheckpointStateOutputStream(lambda: file, lambda: None, "file", threshold, write_buffer)
+    stream = FsCheckpointStateOutputStream(file, "file", "file", threshold, write_buffer)
     for piece in pieces:
         stream.write(piece)
     handle = stream.close_and_get_handle()

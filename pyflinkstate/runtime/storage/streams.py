@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import ClassVar
 
@@ -183,14 +183,12 @@ class CheckpointFolder:
     def create(self) -> FsCheckpointStateOutputStream:
         """Open a stream; no file is created until the inline threshold is passed."""
         name = self.prefix + state_file_name(self.writer, uuid.uuid4().hex)
-        path = self._path_of(name)
         return FsCheckpointStateOutputStream(
-            lambda: self.file_system.open_output_stream(path),
-            lambda: self.file_system.delete_file(path),
+            self.file_system,
+            self._path_of(name),
             name,
             self.inline_threshold_bytes,
             self.write_buffer_bytes,
-            lambda: flush_file(self.file_system, path),
         )
 
     def discard(self, handle: StreamStateHandle) -> None:
@@ -260,16 +258,14 @@ class FsCheckpointStateOutputStream:
 
     def __init__(
         self,
-        open_file: Callable[[], object],
-        delete_file: Callable[[], None],
+        file_system: fs.FileSystem,
+        path: str,
         name: str,
         inline_threshold_bytes: int,
-        write_buffer_bytes: int = WRITE_BUFFER_BYTES,
-        flush_file: Callable[[], None] = lambda: None,
+        write_buffer_bytes: int,
     ) -> None:
-        self._open_file = open_file
-        self._delete_file = delete_file
-        self._flush_file = flush_file
+        self._fs = file_system
+        self._path = path
         self._name = name
         self._inline_threshold_bytes = inline_threshold_bytes
         self._buffer_bytes = max(inline_threshold_bytes, write_buffer_bytes)
@@ -292,7 +288,7 @@ class FsCheckpointStateOutputStream:
 
     def _flush(self) -> None:
         if self._file is None:
-            self._file = self._open_file()
+            self._file = self._fs.open_output_stream(self._path)
         if self._buffer:
             self._file.write(bytes(self._buffer))
             self._buffer.clear()
@@ -304,7 +300,7 @@ class FsCheckpointStateOutputStream:
         with storage_errors(f"close {self._name}"):
             self._flush()
             self._file.close()
-            self._flush_file()
+            flush_file(self._fs, self._path)
         return FileStateHandle(self._name, self._size)
 
     def abort(self) -> None:
@@ -313,4 +309,4 @@ class FsCheckpointStateOutputStream:
             with suppress(OSError, pa.ArrowException):
                 self._file.close()
             with suppress(OSError, pa.ArrowException):
-                self._delete_file()
+                self._fs.delete_file(self._path)
