@@ -75,12 +75,10 @@ class AsyncFunctionOperator(FunctionOperator):
             asyncio.ensure_future(self._work(ahead, output))
             for _ in range(min(len(queues), MAX_KEYS_IN_FLIGHT))
         ]
-        for worker in workers:
-            worker.add_done_callback(hear_out)
-        done, left = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
-        await end(left)
-        for worker in done:
-            await worker  # raises what it has raised
+        try:
+            await asyncio.gather(*workers)  # raises the first error
+        finally:
+            await end(workers)
 
     async def _work(self, ahead: Iterator[list[KeyedRecord]], output: Output) -> None:
         for queue in ahead:
