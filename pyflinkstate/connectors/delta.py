@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,10 +55,6 @@ def _checked_uri(uri: AnyPath) -> str:
     return text
 
 
-def _options(given: Mapping[str, str] | None) -> dict[str, str]:
-    return dict(given or {})
-
-
 @attrs.frozen
 class DeltaPlace:
     """Where a table is.
@@ -73,7 +69,7 @@ class DeltaPlace:
     """
 
     uri: str = attrs.field(converter=_checked_uri)
-    storage_options: dict[str, str] = attrs.field(converter=_options, repr=False)
+    storage_options: dict[str, str] = attrs.field(repr=False)
 
     @property
     def options(self) -> dict[str, str]:

@@ -111,7 +111,7 @@ class DeltaSink(StagedFilesSink):
         staging: AnyPath | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        self.place = DeltaPlace(table_uri, storage_options)
+        self.place = DeltaPlace(table_uri, dict(storage_options or {}))
         super().__init__(
             name_of_target("delta", self.place.uri) if name is None else name,
             schema,

@@ -80,7 +80,7 @@ class DeltaSource(Source):
         change_data_feed: bool = False,
         max_versions_per_epoch: int = VERSIONS_PER_EPOCH,
     ) -> None:
-        self.place = DeltaPlace(table_uri, storage_options)
+        self.place = DeltaPlace(table_uri, dict(storage_options or {}))
         first = None if starting_version is None else at_least("starting_version", starting_version, 0)
         self._before = None if first is None else first - 1
         self._has_changes = change_data_feed
