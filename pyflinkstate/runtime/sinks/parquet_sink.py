@@ -277,9 +277,9 @@ class ParquetSink(StagedFilesSink):
         try:
             (self._fs.copy_file if self._is_store else self._fs.move)(source, place)
         except (OSError, pa.ArrowException) as error:
-            if self._is_file(source):
+            if self._fs.get_file_info(source).is_file:
                 raise
-            if not self._is_file(place):
+            if not self._fs.get_file_info(place).is_file:
                 self._staged.check()
                 raise SinkError(
                     f"sink {self.name!r}: {source} was deleted before it was published, and the checkpoint "
@@ -287,9 +287,6 @@ class ParquetSink(StagedFilesSink):
                     sink=self.name,
                     file=source,
                 ) from error
-
-    def _is_file(self, path: str) -> bool:
-        return bool(self._fs.get_file_info(path).type == fs.FileType.File)
 
     def commit(self, epoch: int) -> None:
         """See :class:`StagedSink`."""
