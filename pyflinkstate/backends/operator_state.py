@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar, cast
+from typing import cast
 
 import attrs
 
@@ -56,6 +56,7 @@ from pyflinkstate.backends.types import (
     common_type,
     may_hold_nan,
     rebuilds,
+    recheck_of_part,
     rechecker,
     sealed,
     type_migration,
@@ -170,9 +171,10 @@ class HeapBroadcastState(_Refusing, BroadcastState):
         self.meta = meta
         self._check_key = meta.stored_type.key_type_info.check_key
         self._may_hold_nan = may_hold_nan(meta.stored_type.key_type_info)
-        self._check_value = meta.stored_type.value_type_info.check
+        self._recheck = recheck_of_part(
+            meta.stored_type.value_type_info, rechecker(meta.stored_type.value_type_info)
+        )
         self._isolates = not rebuilds(meta.stored_type.value_type_info)
-        self._recheck = rechecker(meta.stored_type.value_type_info)
         self._copy: Callable[[StateValue], StateValue] = (
             value_copier(meta.stored_type.value_type_info) or unchanged
         )
@@ -235,13 +237,9 @@ class HeapBroadcastState(_Refusing, BroadcastState):
 
     def _checked(self, key: StateValue, value: StateValue) -> StateValue:
         try:
-            return None if value is None else self._checked_value(key, value)
+            return self._recheck(value, self._entries.get(key))
         except ValueError as error:
             raise self._refusal(f"entry {safe_repr(key)}: {error}") from None
-
-    def _checked_value(self, key: StateValue, value: StateValue) -> StateValue:
-        recheck = self._recheck
-        return self._check_value(value) if recheck is None else recheck(value, self._entries.get(key))
 
 
 HeapOperatorState = PartitionableListState | HeapBroadcastState
@@ -546,9 +544,6 @@ def _united(
             f"operator state {meta.name!r} is {meta} in one subtask's file and {state.meta} in another's",
             state=meta.name,
         ) from error
-
-
-T = TypeVar("T")
 
 
 def assign_state(

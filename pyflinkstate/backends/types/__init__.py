@@ -55,6 +55,7 @@ from pyflinkstate.backends.types.table import (
     java_hash_of_type as java_hash_of_type,
     may_hold_nan as may_hold_nan,
     rebuilds as rebuilds,
+    recheck_of_part as recheck_of_part,
     rechecker as rechecker,
     text_of_type as text_of_type,
     type_from_json as type_from_json,

@@ -264,7 +264,7 @@ def _map_recheck(
 ) -> Recheck:
     """Check only the entries that a dict of the state itself has recorded as unchecked."""
     kind, noted_from = CheckedDict if is_flat else WatchedDict, _noted_from(parts[1])
-    item_recheck = _recheck_of_part(type_info.value_type_info, parts[1])
+    item_recheck = recheck_of_part(type_info.value_type_info, parts[1])
 
     def recheck(value: object, stored: Any) -> TypedValue:
         if value is not stored:
@@ -303,7 +303,7 @@ def _structs(parts: Sequence[FromArrow], array: pa.StructArray) -> list[Any]:
 
 def _tuple_recheck(type_info: TupleTypeInfo, parts: Sequence[Recheck | None], *_: bool) -> Recheck | None:
     """Check each field against the stored one: the tuple is new, but its fields may be the stored objects."""
-    fields = [_recheck_of_part(*pair) for pair in zip(type_info.field_types, parts, strict=True)]
+    fields = [recheck_of_part(*pair) for pair in zip(type_info.field_types, parts, strict=True)]
 
     def recheck(value: object, stored: object) -> TypedValue:
         if (
@@ -317,8 +317,8 @@ def _tuple_recheck(type_info: TupleTypeInfo, parts: Sequence[Recheck | None], *_
     return recheck if any(parts) else None
 
 
-def _recheck_of_part(type_info: TypeInformation, recheck: Recheck | None) -> Recheck:
-    """Return the function that checks a field; it accepts None."""
+def recheck_of_part(type_info: TypeInformation, recheck: Recheck | None) -> Recheck:
+    """Return the function that checks a part, from the :func:`rechecker` of its type; it accepts None."""
     if recheck is None:
         check = type_info.check
         return lambda item, _: None if item is None else check(item)
@@ -352,7 +352,7 @@ def _has_fields(value: TypedValue, names: tuple[str, ...]) -> bool:
 
 def _recheck_of_field(name: str, type_info: TypeInformation, recheck: Recheck | None) -> Recheck:
     """Return the function that checks a field of a row, whose errors name the field."""
-    of_part = _recheck_of_part(type_info, recheck)
+    of_part = recheck_of_part(type_info, recheck)
 
     def of_field(item: TypedValue, stored: TypedValue) -> TypedValue:
         try:
@@ -479,7 +479,7 @@ def _ttl_recheck(type_info: TtlTypeInfo, parts: Sequence[Recheck | None], *_: bo
     (part,) = parts
     if part is None:
         return None
-    user_value = _recheck_of_part(type_info.value_type, part)
+    user_value = recheck_of_part(type_info.value_type, part)
     return lambda value, stored: (value[0], user_value(value[1], None if stored is None else stored[1]))
 
 
