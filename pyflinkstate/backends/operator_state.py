@@ -47,9 +47,8 @@ from pyflinkstate.backends.format import (
     write_file,
 )
 from pyflinkstate.backends.keys import KeyGroupRange, hash_has_changed, key_group_range
-from pyflinkstate.backends.snapshots import RunningSnapshots
+from pyflinkstate.backends.snapshots import Placed, RunningSnapshots, naming_misfits
 from pyflinkstate.backends.types import (
-    MISFITS,
     Migration,
     OperatorStateMode,
     RegisteredOperatorStateMeta,
@@ -439,35 +438,13 @@ class OperatorStateSnapshotStrategy:
 
 
 def _encoded(codec: OperatorStateCodec, columns: tuple[list[StateValue], ...]) -> bytes:
-    try:
+    name, check = codec.meta.name, codec.meta.columns[-1][1].check
+    values: Iterator[Placed] = (
+        (f"entry {safe_repr(key[0])}" if key else f"element {number}", {}, value)
+        for number, (*key, value) in enumerate(zip(*columns, strict=True))
+    )
+    with naming_misfits(f"operator state {name!r}", name, check, values):
         return codec.encode(columns)
-    except StateValueError as error:
-        name = codec.meta.name
-        raise StateValueError(f"operator state {name!r}: {error}", state=name) from error
-    except MISFITS as error:
-        raise _misfit(codec.meta, columns) or error from error
-
-
-def _misfit(
-    meta: RegisteredOperatorStateMeta, columns: tuple[list[StateValue], ...]
-) -> StateValueError | None:
-    """Return the error of the first value that does not fit, or None if all do.
-
-    A state checks each value that it is given, but a value can be changed in place afterwards.
-    """
-    check = meta.columns[-1][1].check
-    for number, (*key, value) in enumerate(zip(*columns, strict=True)):
-        try:
-            if value is not None:
-                check(value)
-        except ValueError as error:
-            where = f"entry {safe_repr(key[0])}" if key else f"element {number}"
-            return StateValueError(
-                f"operator state {meta.name!r}, {where}: {error}; it was changed in place after it was "
-                f"checked: call update(), or put(), after changing a value",
-                state=meta.name,
-            )
-    return None
 
 
 def operator_codecs(handle: OperatorStateHandle, reader: StateReader) -> dict[str, OperatorStateCodec]:

@@ -21,6 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 
+from pyflinkstate.api import StateValue
 from pyflinkstate.backends.format import (
     RAW_KEYED_STATE,
     CheckpointStreamFactory,
@@ -36,7 +37,8 @@ from pyflinkstate.backends.format import (
     write_file,
 )
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.errors import CheckpointError, SnapshotCancelledError
+from pyflinkstate.backends.types import MISFITS, Convert
+from pyflinkstate.errors import CheckpointError, SnapshotCancelledError, StateValueError
 
 R = TypeVar("R", bound="SnapshotResources")
 H = TypeVar("H", covariant=True)
@@ -276,6 +278,44 @@ def _union(mine: Any, later: Any) -> object:
     if isinstance(mine, set):
         return mine | later
     return {change: exists for change, exists in mine.items() if change not in later} | later
+
+
+#: A value after its place and the context of an error there.
+Placed = tuple[str, dict[str, str], StateValue]
+
+
+@contextlib.contextmanager
+def naming_misfits(state: str, name: str, check: Convert, values: Iterable[Placed]) -> Iterator[None]:
+    """Name the state in the errors of its encoding, and the place of the first value that does not fit.
+
+    A state checks each value that it is given, but a value can be changed in place afterwards.
+
+    Args:
+        state: the beginning of the messages.
+        name: the name of the state.
+        check: the check of its type.
+        values: its values.
+
+    Raises:
+        StateValueError: a value does not fit.
+    """
+    try:
+        yield
+    except StateValueError as error:
+        raise StateValueError(f"{state}: {error}", state=name) from error
+    except MISFITS as error:
+        for where, context, value in values:
+            try:
+                if value is not None:
+                    check(value)
+            except ValueError as reason:
+                raise StateValueError(
+                    f"{state}, {where}: {reason}; it was changed in place after it was checked: call "
+                    f"update(), or put(), after changing a value",
+                    state=name,
+                    **context,
+                ) from error
+        raise
 
 
 class RawKeyedStateBuffer:

@@ -45,13 +45,14 @@ from pyflinkstate.backends.keys import (
 )
 from pyflinkstate.backends.snapshots import (
     Changes,
+    Placed,
     RunningSnapshots,
     SnapshotStrategyRunner,
     SnapshotTask,
+    naming_misfits,
 )
 from pyflinkstate.backends.ttl import create_ttl_state, rules_of, with_timestamps
 from pyflinkstate.backends.types import (
-    MISFITS,
     VOID_NAMESPACE,
     VOID_NAMESPACE_TYPE,
     Convert,
@@ -73,7 +74,6 @@ from pyflinkstate.errors import (
     NoCurrentKeyError,
     StateMigrationError,
     StateRegistrationError,
-    StateValueError,
 )
 
 #: Number of key groups that may wait for the compressor.
@@ -201,32 +201,13 @@ def _compressed(compressor: ThreadPoolExecutor, codec: StateCodec, batch: pa.Rec
 
 def to_batch(codec: StateCodec, entries: KeyGroupEntries) -> pa.RecordBatch:
     """Return the entries as Arrow columns; raise ``StateValueError`` if a value does not fit its type."""
-    name = codec.meta.name
-    try:
+    meta = codec.meta
+    values: Iterator[Placed] = (
+        (f"key {safe_repr(key)}", {"key": safe_repr(key)}, value)
+        for key, value in zip(entries.keys, entries.values, strict=True)
+    )
+    with naming_misfits(f"state {meta.name!r}", meta.name, meta.stored_type.check, values):
         return codec.to_batch(entries)
-    except StateValueError as error:
-        raise StateValueError(f"state {name!r}: {error}", state=name) from error
-    except MISFITS as error:
-        raise _misfit(codec.meta, entries) or error from error
-
-
-def _misfit(meta: StateMeta, entries: KeyGroupEntries) -> StateValueError | None:
-    """Return the error of the first value that does not fit, or None if all do.
-
-    A state checks each value that it is given, but a value can be changed in place afterwards.
-    """
-    for key, value in zip(entries.keys, entries.values, strict=True):
-        try:
-            if value is not None:
-                meta.stored_type.check(value)
-        except ValueError as error:
-            return StateValueError(
-                f"state {meta.name!r}, key {safe_repr(key)}: {error}; it was changed in place after it was "
-                f"checked: call update(), or put(), after changing a value",
-                state=meta.name,
-                key=safe_repr(key),
-            )
-    return None
 
 
 def snapshot_runner(
