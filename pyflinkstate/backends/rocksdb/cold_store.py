@@ -107,22 +107,11 @@ class ScratchFolder:
 
     def _delete_abandoned(self) -> None:
         for lock_path in self.directory.glob(f"{_PREFIX}*.lock"):
-            with contextlib.suppress(OSError):  # its owner lives, or another one is deleting it
-                lock = _locked(lock_path)
+            # An OSError means that its owner lives, or that another one is deleting it.
+            with contextlib.suppress(OSError), lock_path.open("r+b") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(lock_path.with_suffix(""), ignore_errors=True)
                 lock_path.unlink(missing_ok=True)
-                os.close(lock)
-
-
-def _locked(path: Path) -> int:
-    """Open and lock a file; raise ``OSError`` if another process has locked it."""
-    lock = os.open(path, os.O_RDWR)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise
-    return lock
 
 
 def storage_error(folder: Path, error: Exception) -> StateStorageError:
