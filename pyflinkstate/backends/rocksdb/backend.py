@@ -98,20 +98,17 @@ class TieredStateTable(StateTable):
         """Take the entries in the store that have this number; there must be no others."""
         self._state_id, self._was_there = state_id, True
         self._read_as(self.meta)
-        self._cold_without_others()
+        # Delete the entries of key groups that belong to other subtasks.
+        owned, state = self.key_group_range, state_id.to_bytes(4, "big")
+        self._store.delete_range(state, state + owned.start.to_bytes(2, "big"))
+        end = (state_id + 1).to_bytes(4, "big")
+        self._store.delete_range(state + (owned.end + 1).to_bytes(2, "big"), end)
 
     def _read_as(self, meta: RegisteredStateMeta) -> None:
         """Go on with the same records as values of another type."""
         copy_value = value_copier(meta.stored_type)
         for state_map, cold in zip(self.tiered_maps(), self._cold_entries(meta), strict=True):
             state_map.rewrite_as(cold, copy_value)
-
-    def _cold_without_others(self) -> None:
-        """Delete the entries of key groups that belong to other subtasks."""
-        owned, state = self.key_group_range, self._state_id.to_bytes(4, "big")
-        self._store.delete_range(state, state + owned.start.to_bytes(2, "big"))
-        end = (self._state_id + 1).to_bytes(4, "big")
-        self._store.delete_range(state + (owned.end + 1).to_bytes(2, "big"), end)
 
     def native_state(self) -> NativeState | None:
         """Return where the entries are in the store; None if no checkpoint can keep them."""

@@ -149,7 +149,8 @@ def fetch(native: NativeBase, reader: StateReader, folder: Path) -> dict[str, st
     """
     for file in native.files:
         if not _is_linked(file, reader, folder / file.name):
-            _copy(file, reader, folder / file.name)
+            with (folder / file.name).open("wb") as copy:
+                copy.writelines(native_chunks(file, reader))
     return {file.name: reader.describe(file.stream) for file in native.files}
 
 
@@ -170,12 +171,6 @@ def _is_linked(file: NativeFile, reader: StateReader, target: Path) -> bool:
     raise CorruptCheckpointError(
         f"{what} is damaged: it has {size} bytes, and the checkpoint says {file.stream.size_bytes}", file=what
     )
-
-
-def _copy(file: NativeFile, reader: StateReader, target: Path) -> None:
-    with target.open("wb") as copy:
-        for data in native_chunks(file, reader):
-            copy.write(data)
 
 
 def native_chunks(file: NativeFile, reader: StateReader) -> Iterator[bytes]:
