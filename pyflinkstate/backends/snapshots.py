@@ -79,8 +79,8 @@ class SnapshotTask(Generic[T]):
         self._write = write
         self._release = release
         self._cancelled = threading.Event()
-        self._begun = False
-        self._lock = threading.Lock()
+        #: Acquired once, by who writes or cancels the task first, and never released.
+        self._turn = threading.Lock()
         self._done = threading.Event()
         #: The handle of what was written, if anything was.
         self.handle: T | None = None
@@ -88,7 +88,7 @@ class SnapshotTask(Generic[T]):
 
     def run(self) -> None:
         """Write the snapshot, unless it is already written or cancelled."""
-        if not self._begin():
+        if not self._turn.acquire(blocking=False):
             return
         try:
             self.handle = self._write(self._cancelled)
@@ -105,7 +105,7 @@ class SnapshotTask(Generic[T]):
     def cancel(self) -> None:
         """Stop writing at the next key group, or do not start; release the snapshot. Idempotent."""
         self._cancelled.set()
-        if self._begin():
+        if self._turn.acquire(blocking=False):
             self._error = SnapshotCancelledError("the checkpoint was aborted before it was written")
             self._release()
             self._done.set()
@@ -121,11 +121,6 @@ class SnapshotTask(Generic[T]):
     def is_done(self) -> bool:
         """Whether the task has ended, successfully or not."""
         return self._done.is_set()
-
-    def _begin(self) -> bool:
-        with self._lock:
-            begun, self._begun = self._begun, True
-        return not begun
 
 
 class RunningSnapshots:
@@ -266,10 +261,7 @@ def _united(cuts: Any) -> Changes:
     united: Changes = {}
     for changes in cuts:
         for name, groups in changes.items():
-            if name in united:
-                united[name] = list(map(_union, united[name], groups))
-            else:
-                united[name] = groups
+            united[name] = list(map(_union, united[name], groups)) if name in united else groups
     return united
 
 
