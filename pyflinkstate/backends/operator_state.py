@@ -39,7 +39,6 @@ from pyflinkstate.backends.format import (
     SectionWriter,
     StateAssignment,
     StateReader,
-    StreamStateHandle,
     decode_metas,
     encode_metas,
     float_type_of,
@@ -483,16 +482,10 @@ class OperatorStateRestoreOperation:
         for handle in handles:
             codecs = operator_codecs(handle, self.reader)
             for name, entry in handle.states.items():
-                self._restore_state(handle, codecs[name], entry)
-
-    def _restore_state(
-        self, handle: OperatorStateHandle, codec: OperatorStateCodec, entry: OperatorStateEntry
-    ) -> None:
-        meta = codec.meta
-        what = f"{self.reader.describe(handle.stream)}, operator state {meta.name!r}"
-        data = self.reader.read(handle.stream, entry.section.offset, entry.section.length)
-        columns = codec.decode(data, entry.section.checksum, what)
-        self._load(meta, tuple(column[entry.start : entry.stop] for column in columns))
+                what = f"{self.reader.describe(handle.stream)}, operator state {name!r}"
+                data = self.reader.read(handle.stream, entry.section.offset, entry.section.length)
+                columns = codecs[name].decode(data, entry.section.checksum, what)
+                self._load(codecs[name].meta, tuple(column[entry.start : entry.stop] for column in columns))
 
     def _load(self, meta: RegisteredOperatorStateMeta, columns: Columns) -> None:
         """Add restored columns. Subtasks may have migrated the state at different times."""
@@ -602,8 +595,7 @@ def _intersecting(
 def _repartition(
     handles: Sequence[OperatorStateHandle | None], parallelism: int
 ) -> list[list[OperatorStateHandle]]:
-    #: For each new subtask: the stream, the name of a state, and which of its elements.
-    picked: list[list[tuple[StreamStateHandle, str, OperatorStateEntry]]] = [[] for _ in range(parallelism)]
+    picked: list[list[OperatorStateHandle]] = [[] for _ in range(parallelism)]
     first = 0
     names = dict.fromkeys(name for handle in handles if handle is not None for name in handle.states)
     for name in names:
@@ -616,12 +608,12 @@ def _repartition(
                 for holder, part in zip(holders, share, strict=True):
                     entry = attrs.evolve(holder.states[name], start=part.start, stop=part.stop)
                     if part.start < part.stop:
-                        picked[index].append((holder.stream, name, entry))
+                        picked[index].append(OperatorStateHandle(holder.stream, {name: entry}))
             continue
         for index in range(parallelism):
             for holder in _whole(handles, holders, mode, index):
-                picked[index].append((holder.stream, name, holder.states[name]))
-    return [[OperatorStateHandle(stream, {name: entry}) for stream, name, entry in parts] for parts in picked]
+                picked[index].append(OperatorStateHandle(holder.stream, {name: holder.states[name]}))
+    return picked
 
 
 def _whole(
