@@ -34,7 +34,6 @@ from pyflinkstate.backends.format import (
     read_sections,
     write_file,
 )
-from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.states import HEAP_STATES
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue
@@ -337,11 +336,16 @@ class HeapRestoreOperation:
             table = self.backend.create_table(meta)
         convert = self._conversion(table, meta)
         for group in entries:
+            state_map = table.map_of(group.key_group)
             if group.removed is None:
                 values = group.values if convert is unchanged else list(map(convert, group.values))
-                table.map_of(group.key_group).load(group.entry_keys(), values)
+                state_map.load(group.entry_keys(), values)
             else:
-                _apply(table.map_of(group.key_group), group, convert)
+                for key, value, gone in zip(group.entry_keys(), group.values, group.removed, strict=True):
+                    if gone:
+                        state_map.remove(key)
+                    else:
+                        state_map.put(key, convert(value))
             self.backend.make_room()
 
     def _conversion(self, table: StateTable, meta: RegisteredStateMeta) -> Convert:
@@ -384,16 +388,6 @@ class HeapRestoreOperation:
                 state=meta.name,
             )
         return self.backend.create_queue(meta) if queue is None else queue
-
-
-def _apply(state_map: CopyOnWriteStateMap, group: KeyGroupEntries, convert: Convert) -> None:
-    """Apply an increment to the contents of the map."""
-    assert group.removed is not None
-    for key, value, gone in zip(group.entry_keys(), group.values, group.removed, strict=True):
-        if gone:
-            state_map.remove(key)
-        else:
-            state_map.put(key, convert(value))
 
 
 _log = logging.getLogger("pyflinkstate.state")
