@@ -366,7 +366,12 @@ class HeapRestoreOperation:
             ) from error
 
     def _load_queue(self, meta: RegisteredQueueMeta, entries: Iterator[KeyGroupEntries]) -> None:
-        queue = self._queue_of(meta)
+        try:
+            queue = self.backend.queue_of(meta)
+        except StateMigrationError as error:
+            raise IncompatibleCheckpointError(
+                f"{error.message} in another subtask's file", state=meta.name
+            ) from error
         for group in entries:
             namespaces = group.namespaces or [VOID_NAMESPACE] * len(group)
             timers = map(Timer, group.values, group.keys, namespaces)
@@ -378,16 +383,6 @@ class HeapRestoreOperation:
                     queue.remove(timer, group.key_group)
                     if not gone:  # a timer that was added again has a new place
                         queue.add(timer, group.key_group)
-
-    def _queue_of(self, meta: RegisteredQueueMeta) -> TimerQueue:
-        queue = self.backend.registered_queues.get(meta.name)
-        if queue is not None and queue.meta != meta:
-            raise IncompatibleCheckpointError(
-                f"timers {meta.name!r} have namespaces of {meta.namespace_type} in one subtask's file and "
-                f"of {queue.meta.namespace_type} in another's",
-                state=meta.name,
-            )
-        return self.backend.create_queue(meta) if queue is None else queue
 
 
 _log = logging.getLogger("pyflinkstate.state")
@@ -610,24 +605,22 @@ class HeapKeyedStateBackend:
         Raises:
             StateMigrationError: the restored queue has another type of namespaces.
         """
-        meta = RegisteredQueueMeta(f"{TIMER_STATE_PREFIX}/{name}", namespace_type)
+        return self.queue_of(RegisteredQueueMeta(f"{TIMER_STATE_PREFIX}/{name}", namespace_type))
+
+    def queue_of(self, meta: RegisteredQueueMeta) -> TimerQueue:
+        """Return the queue of ``meta``; raise ``StateMigrationError`` if it has other namespaces."""
         queue = self.registered_queues.get(meta.name)
         if queue is None:
-            return self.create_queue(meta)
-        if queue.meta != meta:
+            queue = self.registered_queues[meta.name] = self.new_queue(meta, self.key_group_range)
+            if self._tracks_changes:
+                queue.track_changes()
+        elif queue.meta != meta:
+            name = meta.name.removeprefix(f"{TIMER_STATE_PREFIX}/")
             raise StateMigrationError(
                 f"the timers {name!r} have namespaces of {queue.meta.namespace_type}, and are requested "
-                f"with {namespace_type}",
+                f"with {meta.namespace_type}",
                 state=meta.name,
             )
-        return queue
-
-    def create_queue(self, meta: RegisteredQueueMeta) -> TimerQueue:
-        """Register a new, empty queue."""
-        queue = self.new_queue(meta, self.key_group_range)
-        if self._tracks_changes:
-            queue.track_changes()
-        self.registered_queues[meta.name] = queue
         return queue
 
     # --- changes -----------------------------------------------------------------------------------
