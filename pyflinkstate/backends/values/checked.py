@@ -16,9 +16,10 @@ these are checked once more, each by its own record if it has one. Iteration han
 A list or dict knows the check that made it, which belongs to one place in the type of one state. If it is put
 anywhere else, that place checks all of it, and gets an object of its own.
 
-C functions such as those of ``heapq`` change a list without calling its methods. So the whole list is checked
-if its length differs from the recorded one, and if nothing was recorded at all. A bad element that is put in
-without the methods, while methods are used too and the length stays the same, is found by the next snapshot.
+C functions such as those of ``heapq`` change a list without calling its methods, and ``*=`` records nothing
+either. So the whole list is checked if its length differs from the recorded one, and if nothing was recorded
+at all. A bad element that is put in without the methods, while methods are used too and the length stays the
+same, is found by the next snapshot.
 A short list is always checked as a whole, which costs less than recording, unless its elements may be long
 lists or dicts themselves.
 
@@ -150,13 +151,6 @@ class CheckedList(list[StateValue]):
     def reverse(self) -> None:
         super().reverse()
         self._note_moved()
-
-    def __imul__(self, count: SupportsIndex) -> CheckedList:
-        before = len(self)
-        super().__imul__(count)
-        self._note_growth(len(self) - before)
-        self._begin = 0
-        return self
 
     def _note_moved(self) -> None:
         """Record that elements have moved: unless all were checked, none counts as checked any more."""
