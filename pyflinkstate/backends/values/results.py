@@ -65,8 +65,11 @@ def check_results(results: Any, given_by: UserFunction) -> None:
     if refused is not None:
         parts, remedy = refused
         raise _error(results, given_by, f"{parts} would be a result", remedy)
-    if not isinstance(results, Iterable) and not _is_old_iterable(results):
-        raise _error(results, given_by, "that is no iterable of results")
+    if not isinstance(results, Iterable):
+        try:
+            iter(results)  # it may have an index alone, as numpy's numbers have too
+        except TypeError:
+            raise _error(results, given_by, "that is no iterable of results") from None
     if len(_accepted) == _MAX_TYPES:
         _accepted.clear()
     _accepted.add(kind)
@@ -82,15 +85,6 @@ def _refused(results: StateValue) -> tuple[str, str] | None:
         if package in _PACKAGES_OF_TABLES and base.__name__ in _PARTS_OF_TABLES:
             return _PARTS_OF_TABLES[base.__name__], _PACKAGES_OF_TABLES[package]
     return None
-
-
-def _is_old_iterable(results: Any) -> bool:
-    """Return whether objects without ``__iter__`` can be iterated over; numpy's numbers have an index too."""
-    try:
-        iter(results)
-    except TypeError:
-        return False
-    return True
 
 
 def _error(
