@@ -207,20 +207,24 @@ def _subtask(source: Reader) -> Subtask:
     return subtask
 
 
-def _kind(source: Reader) -> int:
-    """Return the kind of what is next; raise ``IncompatibleCheckpointError`` if only Flink reads it."""
+def _kind(source: Reader, what: str, *known: int) -> int:
+    """Return the kind of state or bytes that comes next: one of ``known``, or ``_NULL``.
+
+    Raises:
+        CorruptCheckpointError: there is no such kind of ``what``.
+        IncompatibleCheckpointError: only Flink reads it.
+    """
     kind = source.byte()
     if kind in _REFUSED:
         raise _refused(_REFUSED[kind])
+    if kind not in (_NULL, *known):
+        raise source.damaged(f"{what} of the unknown kind {kind}")
     return kind
 
 
 def _operator_state(source: Reader) -> OperatorStateHandle | None:
-    kind = _kind(source)
-    if kind == _NULL:
+    if _kind(source, "operator state", _OPERATOR_STATE) == _NULL:
         return None
-    if kind != _OPERATOR_STATE:
-        raise source.damaged(f"operator state of the unknown kind {kind}")
     states = {}
     for _ in range(source.count()):
         name, mode = source.utf(), _MODES[source.byte()]
@@ -234,11 +238,9 @@ def _offsets(source: Reader, number: int) -> tuple[int, ...]:
 
 
 def _keyed_state(source: Reader) -> KeyedStateHandle | None:
-    kind = _kind(source)
+    kind = _kind(source, "keyed state", _KEY_GROUPS, _SAVEPOINT, _KEY_GROUPS_V2)
     if kind == _NULL:
         return None
-    if kind not in (_KEY_GROUPS, _SAVEPOINT, _KEY_GROUPS_V2):
-        raise source.damaged(f"keyed state of the unknown kind {kind}")
     start, number = source.unsigned(4), source.unsigned(4)
     if start + number > UPPER_BOUND_MAX_PARALLELISM:
         raise source.damaged(f"key groups from {start} on, {number} of them")
@@ -256,7 +258,7 @@ def _refused(what: str) -> IncompatibleCheckpointError:
 
 
 def _stream(source: Reader) -> Stream:
-    kind = _kind(source)
+    kind = _kind(source, "bytes", _BYTES, _FILE, _RELATIVE)
     if kind == _NULL:
         return Stream("", 0)
     if kind == _BYTES:
@@ -265,10 +267,8 @@ def _stream(source: Reader) -> Stream:
         return Stream("", len(data), data=data)
     if kind == _FILE:
         size, path = source.long(), source.utf()
-    elif kind == _RELATIVE:
-        path, size = source.utf(), source.long()
     else:
-        raise source.damaged(f"bytes of the unknown kind {kind}")
+        path, size = source.utf(), source.long()
     if size < 0 or not path:
         raise source.damaged(f"the file {path!r} has {size} bytes")
     return Stream(path, size, kind == _RELATIVE)
