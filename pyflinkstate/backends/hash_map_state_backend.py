@@ -12,8 +12,6 @@ from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.errors import ConfigurationError
 
-COMPRESSIONS = ("zstd", "lz4", None)
-
 
 @attrs.frozen(kw_only=True)
 class HashMapStateBackend(StateBackend):
@@ -28,17 +26,15 @@ class HashMapStateBackend(StateBackend):
         ConfigurationError: a setting has another value.
     """
 
-    async_snapshots: bool = attrs.field(default=True)
-    snapshot_compression: str | None = attrs.field(default="zstd")
+    async_snapshots: bool = True
+    snapshot_compression: str | None = "zstd"
 
-    @async_snapshots.validator
-    def _check_async(self, _: object, value: bool) -> None:
-        check_kind("async_snapshots must be True or False", value, bool)
-
-    @snapshot_compression.validator
-    def _check_compression(self, _: object, value: str | None) -> None:
-        if value not in COMPRESSIONS:
-            raise ConfigurationError(f"snapshot_compression must be 'zstd', 'lz4' or None, not {value!r}")
+    def __attrs_post_init__(self) -> None:
+        check_kind("async_snapshots must be True or False", self.async_snapshots, bool)
+        if self.snapshot_compression not in ("zstd", "lz4", None):
+            raise ConfigurationError(
+                f"snapshot_compression must be 'zstd', 'lz4' or None, not {self.snapshot_compression!r}"
+            )
 
     def create_keyed_state_backend(
         self,
