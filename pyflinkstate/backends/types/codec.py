@@ -61,15 +61,10 @@ def column_values(array: pa.Array) -> list[Any]:
     """Return the same as ``to_pylist``, several times as fast for the most frequent types."""
     arrow = array.type
     numeric = pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_boolean(arrow)
-    if (
-        (numeric and not array.null_count)
-        or pa.types.is_large_string(arrow)
-        or pa.types.is_large_binary(arrow)
-    ):
-        values: list[object] = array.to_numpy(zero_copy_only=False).tolist()
-        return values
-    values = array.to_pylist()
-    return values  # noqa: RET504 - mypy wants its type
+    is_text = pa.types.is_large_string(arrow) or pa.types.is_large_binary(arrow)
+    is_quick = is_text or (numeric and not array.null_count)
+    values: list[object] = array.to_numpy(zero_copy_only=False).tolist() if is_quick else array.to_pylist()
+    return values
 
 
 @attrs.frozen
