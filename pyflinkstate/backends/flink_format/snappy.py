@@ -46,5 +46,4 @@ def _content(chunk: Reader, is_compressed: bool) -> bytes:
     size = chunk.varint()
     if size > _MOST_BYTES:
         raise chunk.damaged(f"a chunk of {size} bytes")
-    data: bytes = pa.decompress(chunk.data[at:], size, codec="snappy", asbytes=True)
-    return data
+    return bytes(pa.decompress(chunk.data[at:], size, codec="snappy", asbytes=True))

@@ -124,8 +124,7 @@ def as_name(name: object) -> str:
 
 def version_of(head: bytes) -> int:
     """Return the format version of a head."""
-    version: int = _PREFIX.unpack_from(head)[1]
-    return version
+    return int(_PREFIX.unpack_from(head)[1])
 
 
 def check_section(data: bytes | memoryview, checksum: int, what: str) -> None:

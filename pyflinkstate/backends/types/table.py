@@ -732,8 +732,7 @@ def value_copier(type_info: TypeInformation) -> Copy:
 
     None means that values of this type cannot change in place at all.
     """
-    copier: Copy = walk(type_info, lambda of, parts: find_codec(of).copier(parts))
-    return copier
+    return walk(type_info, lambda of, parts: find_codec(of).copier(parts))
 
 
 def rebuilds(type_info: TypeInformation) -> bool:
