@@ -211,8 +211,7 @@ class OperatorSnapshotFutures:
             handle = task.handle
             if handle is not None:
                 own = self.keyed_streams if task is self.managed_keyed else None
-                is_keyed = isinstance(handle, KeyGroupsStateHandle)
-                for stream in handle.files() if is_keyed else [handle.stream]:
+                for stream in handle.streams():
                     with contextlib.suppress(CheckpointError):
                         (own or self.streams).discard(stream)
 

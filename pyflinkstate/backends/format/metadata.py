@@ -99,8 +99,28 @@ class NativeBase:
                 yield name, key_group, size_bytes * count // total
 
 
+class _Stored:
+    """State in ``stream``, or in those of a class that has several."""
+
+    __slots__ = ()
+    stream: StreamStateHandle
+
+    def streams(self) -> Iterator[StreamStateHandle]:
+        """Iterate over all that is needed, in files or not."""
+        yield self.stream
+
+    def files(self) -> Iterator[FileStateHandle]:
+        """Iterate over all files that are needed."""
+        return (stream for stream in self.streams() if isinstance(stream, FileStateHandle))
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the written state in bytes, with all increments."""
+        return sum(stream.size_bytes for stream in self.streams())
+
+
 @attrs.frozen
-class KeyGroupsStateHandle:
+class KeyGroupsStateHandle(_Stored):
     """The keyed state of one subtask (Flink: ``KeyGroupsStateHandle``).
 
     ``sections`` maps each state name to a map from key group to section; a key group without entries has
@@ -123,16 +143,7 @@ class KeyGroupsStateHandle:
     key_hash_version: int = KEY_HASH_VERSION
     native: NativeBase | None = None
 
-    @property
-    def size_bytes(self) -> int:
-        """The size of the written state in bytes, with all increments."""
-        return sum(stream.size_bytes for stream in self._streams())
-
-    def files(self) -> Iterator[FileStateHandle]:
-        """Iterate over all files that are needed."""
-        return (stream for stream in self._streams() if isinstance(stream, FileStateHandle))
-
-    def _streams(self) -> Iterator[StreamStateHandle]:
+    def streams(self) -> Iterator[StreamStateHandle]:
         for handle in (self, *self.increments):
             yield handle.stream
             for file in () if handle.native is None else handle.native.files:
@@ -151,27 +162,19 @@ class OperatorStateEntry:
 
 
 @attrs.frozen
-class OperatorStateHandle:
+class OperatorStateHandle(_Stored):
     """The operator state of one subtask, by state name (Flink: ``OperatorStateHandle``)."""
 
     stream: StreamStateHandle
     states: dict[str, OperatorStateEntry]
 
-    @property
-    def size_bytes(self) -> int:
-        return self.stream.size_bytes
-
 
 @attrs.frozen
-class RawOperatorStateHandle:
+class RawOperatorStateHandle(_Stored):
     """Bytes that a function wrote itself, in partitions that a restore distributes over subtasks."""
 
     stream: StreamStateHandle
     partitions: tuple[Section, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        return self.stream.size_bytes
 
 
 #: The name of the sections of raw keyed state in a :class:`KeyGroupsStateHandle`.
@@ -179,7 +182,7 @@ RAW_KEYED_STATE = "raw"
 
 
 @attrs.frozen
-class OperatorSubtaskState:
+class OperatorSubtaskState(_Stored):
     """All that one subtask wrote for a checkpoint (Flink: ``OperatorSubtaskState``)."""
 
     managed_keyed: KeyGroupsStateHandle | None = None
@@ -187,19 +190,10 @@ class OperatorSubtaskState:
     managed_operator: OperatorStateHandle | None = None
     raw_operator: RawOperatorStateHandle | None = None
 
-    @property
-    def size_bytes(self) -> int:
-        """The size of the written state in bytes."""
-        handles = (self.managed_keyed, self.raw_keyed, self.managed_operator, self.raw_operator)
-        return sum(handle.size_bytes for handle in handles if handle is not None)
-
-    def files(self) -> Iterator[FileStateHandle]:
-        """Iterate over all files that are needed."""
-        if self.managed_keyed is not None:
-            yield from self.managed_keyed.files()
-        for handle in (self.raw_keyed, self.managed_operator, self.raw_operator):
-            if handle is not None and isinstance(handle.stream, FileStateHandle):
-                yield handle.stream
+    def streams(self) -> Iterator[StreamStateHandle]:
+        for handle in (self.managed_keyed, self.raw_keyed, self.managed_operator, self.raw_operator):
+            if handle is not None:
+                yield from handle.streams()
 
 
 @attrs.frozen
