@@ -26,8 +26,7 @@ class ArrowRows(ABC):
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return Arrow's reader of the same batches, which other libraries take."""
-        schema = self.schema
-        return pa.RecordBatchReader.from_batches(schema, self.to_batches())
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the batches for ``pyarrow.table(t)``, ``polars.DataFrame(t)`` and others (PyCapsule)."""

@@ -42,8 +42,7 @@ def batch_message(batch: pa.RecordBatch, schema_size: int, compression: str | No
     options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=use_threads)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as stream:
         stream.write_batch(batch)
-    message = sink.getvalue()
-    return bytes(message[schema_size : -len(END_OF_STREAM)])
+    return bytes(sink.getvalue()[schema_size : -len(END_OF_STREAM)])
 
 
 def uncompressed_bytes(message: bytes | memoryview) -> int:

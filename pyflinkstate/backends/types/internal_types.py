@@ -209,8 +209,7 @@ class TtlTypeInfo(TypeInformation):
         return (self.value_type,)
 
     def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
-        (value_type,) = parts
-        return TtlTypeInfo(value_type)
+        return TtlTypeInfo(*parts)
 
     @property
     def name(self) -> str:
