@@ -24,7 +24,9 @@ from pyflinkstate.backends.flink_format.metadata import (
     write_metadata as write_metadata,
 )
 from pyflinkstate.backends.flink_format.operator_state import (
+    READER_STATE as READER_STATE,
     FlinkOperatorState as FlinkOperatorState,
+    kafka_offsets as kafka_offsets,
     read_operator_state as read_operator_state,
     write_operator_state as write_operator_state,
 )
@@ -39,9 +41,5 @@ from pyflinkstate.backends.flink_format.serializers import (
 )
 from pyflinkstate.backends.flink_format.snapshots import (
     Serializer as Serializer,
-)
-from pyflinkstate.backends.flink_format.splits import (
-    READER_STATE as READER_STATE,
-    kafka_offsets as kafka_offsets,
 )
 from pyflinkstate.backends.flink_format.uids import operator_id as operator_id

@@ -7,12 +7,20 @@ The handle (``metadata.py``) says where each element of a list begins, and where
 
 META is described in ``keyed_state.py``. In a compressed file, each element has frames of its own
 (``snappy.py``). An element of an unknown serializer stays bytes.
+
+The readers of a source keep its splits as operator state of bytes, one element for each split. Those of the
+Kafka source are partitions (``KafkaPartitionSplitSerializer``)::
+
+    i4 0 | i4 n | UTF topic | i4 partition | i8 next offset | i8 where it stops
+
+Until a record was read, the next offset may be negative: -1 is the end of the partition, -2 its begin, and -3
+the offset of the consumer group.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
@@ -30,6 +38,8 @@ VERSION = 6
 _MODE_OPTION = "OPERATOR_STATE_DISTRIBUTION_MODE"
 #: Which serializers a list and a broadcast state have.
 _OF_LIST, _OF_BROADCAST = ("VALUE_SERIALIZER",), ("KEY_SERIALIZER", "VALUE_SERIALIZER")
+#: The name of the operator state with the splits.
+READER_STATE = "SourceReaderState"
 
 
 @attrs.frozen
@@ -142,3 +152,23 @@ def _sections(state: FlinkOperatorState) -> list[bytes]:
         return columns[0]
     size = four_bytes(len(columns[0]))
     return [size + b"".join([key + value for key, value in zip(*columns, strict=True)])]
+
+
+def kafka_offsets(splits: Iterable[bytes]) -> dict[tuple[str, int], int]:
+    """Return the next offset by topic and partition.
+
+    Raises:
+        CorruptCheckpointError: a split makes no sense.
+        IncompatibleCheckpointError: another kind of source, or another release of it, wrote a split.
+    """
+    found = {}
+    with located(f"state {READER_STATE!r}", state=READER_STATE):
+        for split in splits:
+            source = Reader(split)
+            source.version("a split of the Kafka source", 0, 0)
+            whole = source.enter()
+            partition = source.utf(), source.unsigned(4)
+            found[partition] = source.long()
+            source.long()
+            source.leave(whole)
+    return found
