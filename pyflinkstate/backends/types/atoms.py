@@ -9,7 +9,6 @@ import datetime
 import decimal
 import math
 import re
-import struct
 from collections.abc import Mapping
 from decimal import Decimal
 
@@ -63,7 +62,7 @@ def show_float(value: float) -> str:
     return _show_number(value, str(np.float32(value)))
 
 
-_MAX_FLOAT = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
+_MAX_FLOAT = float(np.finfo(np.float32).max)
 
 
 def _show_number(value: float, shortest: str) -> str:
