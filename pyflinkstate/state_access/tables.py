@@ -111,16 +111,21 @@ def user_values(stored: TypeInformation, array: pa.Array, expiry: Expiry) -> tup
         return array, None
     *keys, items = parts_of(array)
     timestamps, values = items.flatten()
-    offsets, kept, rows = _kept(array, expiry.alive(timestamps))
-    return nested(offsets, [part.filter(kept) for part in (*keys, values)]), rows
-
-
-def _kept(array: pa.Array, alive: Mask) -> tuple[Offsets, pa.Array, Mask]:
-    """Return the offsets of the elements left in each list or map, and the masks of elements and rows."""
-    offsets = offsets_of(array)
-    left = np.concatenate(([0], np.cumsum(alive)))[offsets]
+    left, sizes = with_elements(array, [*keys, values], expiry.alive(timestamps))
     # Values that were empty before stay.
-    return left, pa.array(alive), (np.diff(left) > 0) | (np.diff(offsets) == 0)
+    return left, (sizes > 0) | (np.diff(offsets_of(array)) == 0)
+
+
+def with_elements(array: pa.Array, parts: Sequence[pa.Array], kept: Mask) -> tuple[pa.Array, Offsets]:
+    """Return lists or maps with some of their elements, and how many each has left.
+
+    Args:
+        array: the lists or maps as they were.
+        parts: all of their elements, as :func:`parts_of` returns them.
+        kept: which elements are left.
+    """
+    offsets = np.concatenate(([0], np.cumsum(kept)))[offsets_of(array)]
+    return nested(offsets, [part.filter(pa.array(kept)) for part in parts]), np.diff(offsets)
 
 
 def offsets_of(array: pa.Array) -> Offsets:
@@ -394,13 +399,11 @@ def nearest(name: str | None, known: list[str]) -> str:
     >>> nearest("cuont", ["total", "count"])
     "'count', 'total'"
     """
-    likeness = difflib.SequenceMatcher(b=name or "")
 
-    def unlikeness(other: str) -> float:
-        likeness.set_seq1(other)
-        return -likeness.ratio()
+    def likeness(other: str) -> float:
+        return difflib.SequenceMatcher(None, other, name or "").ratio()
 
-    return ", ".join(map(repr, sorted(known, key=unlikeness))) or "none"
+    return ", ".join(map(repr, sorted(known, key=likeness, reverse=True))) or "none"
 
 
 #: Reads batches.

@@ -252,7 +252,7 @@ def element_type(meta: RegisteredStateMeta) -> TypeInformation:
 
 def entries(meta: RegisteredStateMeta, batch: pa.RecordBatch, ttl_ms: int | None) -> pa.RecordBatch:
     """Return a row for each entry of the rows of a state, expired ones too (see ``Checkpoint.entries``)."""
-    heads, columns = exploded_rows(meta.kind, batch)
+    heads, columns = exploded(meta.kind, batch)
     names = ["key", *([namespace_name(meta)] if meta.is_namespaced else [])]
     names += {StateKind.LIST: ["position"], StateKind.MAP: ["map_key"]}.get(meta.kind, [])
     names.append("value")
@@ -270,23 +270,18 @@ def _expiries_of(timestamps: pa.Array, ttl_ms: int | None) -> pa.Array:
     return pa.array(timestamps.to_numpy(zero_copy_only=False) + ttl_ms)
 
 
-def exploded(kind: StateKind, array: pa.Array) -> tuple[pa.Array | None, list[pa.Array]]:
-    """Return the row that each element comes from, None for as many, and the columns of elements."""
+def exploded(kind: StateKind, rows: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array]]:
+    """Return a state's rows by element: the columns before the value, and those of the elements."""
+    *heads, values = rows.columns
     if kind not in (StateKind.LIST, StateKind.MAP):
-        return None, [array]
-    offsets, parts = offsets_of(array), parts_of(array)
+        return heads, [values]
+    offsets, parts = offsets_of(values), parts_of(values)
     lengths = np.diff(offsets)
     if kind is StateKind.LIST:
         positions = np.arange(lengths.sum()) - np.repeat(offsets[:-1], lengths)
         parts = [pa.array(positions), *parts]
-    return pa.array(np.repeat(np.arange(len(lengths)), lengths)), parts
-
-
-def exploded_rows(kind: StateKind, rows: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array]]:
-    """Return a state's rows by element: the columns before the value, and those of the elements."""
-    origins, elements = exploded(kind, rows.column("value"))
-    heads = rows.columns[:-1]
-    return (heads if origins is None else [head.take(origins) for head in heads]), elements
+    origins = pa.array(np.repeat(np.arange(len(lengths)), lengths))
+    return [head.take(origins) for head in heads], parts
 
 
 def _timer_columns(meta: RegisteredQueueMeta, batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:

@@ -40,7 +40,7 @@ from pyflinkstate.state_access.keyed_state import (
     state_schema,
     together,
 )
-from pyflinkstate.state_access.tables import Mask, nearest, nested, offsets_of, parts_of
+from pyflinkstate.state_access.tables import Mask, nearest, nested, offsets_of, parts_of, with_elements
 from pyflinkstate.state_access.views import (
     entries,
     exploded,
@@ -224,8 +224,7 @@ def _without_empty(meta: StateMeta, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _merged_maps(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return one map for each key and namespace; of equal map keys the last entry counts."""
-    numbers, (map_keys, items) = exploded(StateKind.MAP, rows.column("value"))
-    heads = [head.take(numbers) for head in rows.columns[:-1]]
+    heads, (map_keys, items) = exploded(StateKind.MAP, rows)
     codes = keys.head_codes(meta.namespace_type, heads, (meta.stored_type.parts()[0], map_keys))
     kept = pa.array(last_of_each(codes))
     entries = pa.StructArray.from_arrays([map_keys.take(kept), items.take(kept)], ["key", "value"])
@@ -265,10 +264,9 @@ def _kept(meta: RegisteredStateMeta, batch: pa.RecordBatch, kept: Mask) -> pa.Re
     if meta.kind not in (StateKind.LIST, StateKind.MAP):
         return batch.filter(pa.array(kept))
     values = batch.column("value")
-    offsets = np.concatenate(([0], np.cumsum(kept)))[offsets_of(values)]
-    made = nested(offsets, [part.filter(pa.array(kept)) for part in parts_of(values)]).cast(values.type)
-    rows = pa.record_batch([*batch.columns[:-1], made], batch.schema.names)
-    return rows.filter(pa.array(np.diff(offsets) > 0))
+    left, sizes = with_elements(values, parts_of(values), kept)
+    rows = pa.record_batch([*batch.columns[:-1], left.cast(values.type)], batch.schema.names)
+    return rows.filter(pa.array(sizes > 0))
 
 
 # --- migration ---------------------------------------------------------------------------------------------
