@@ -57,7 +57,6 @@ from pyflinkstate.backends.format import (
     is_file_name,
     is_job_id,
     read_head,
-    read_section,
     read_sections,
     write_file,
 )
@@ -202,7 +201,6 @@ class DraftWriter:
 
     source: StateReader
     target: CheckpointFolder
-    _copies: dict[StreamStateHandle, StreamStateHandle] = attrs.field(factory=dict, init=False)
 
     def write(self, draft: OperatorDraft) -> OperatorState:
         """Write the state of an operator and return its handles.
@@ -248,13 +246,7 @@ class DraftWriter:
             return None
         stream = handle.stream
         if isinstance(stream, FileStateHandle):  # other bytes are in ``_metadata``, which has been checked
-            sections = sections_of(handle, self.source.describe(stream))
-            if stream not in self._copies:
-                self._copies[stream] = self._copy_of_file(stream, sections)
-            else:
-                for section, what in sections:
-                    read_section(self.source, stream, section, what)
-            stream = self._copies[stream]
+            stream = self._copy_of_file(stream, sections_of(handle, self.source.describe(stream)))
         return attrs.evolve(handle, stream=stream)
 
     def _copy_of_file(self, handle: FileStateHandle, sections: Iterable[Checked]) -> StreamStateHandle:
