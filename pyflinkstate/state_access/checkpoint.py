@@ -24,6 +24,7 @@ from pyflinkstate.backends.format import (
     KeyGroupsStateHandle,
     OperatorState,
     OperatorSubtaskState,
+    RawOperatorStateHandle,
     Section,
     StateReader,
     StreamStateHandle,
@@ -759,10 +760,11 @@ def _check_subtask(
             states = OperatorStates(attrs.evolve(operator, subtasks=(alone,)), reader)
             for name in states.written:
                 deque(states.table(name).to_batches(), maxlen=0)
-    for stream, sections in _raw(subtask):
-        for section in sections:
-            with _noted(problems):
-                read_section(reader, stream, section, f"{reader.describe(stream)}, raw state,")
+    for raw in (subtask.raw_keyed, subtask.raw_operator):
+        if raw is not None:
+            for section, what in raw_sections(raw, reader.describe(raw.stream)):
+                with _noted(problems):
+                    read_section(reader, raw.stream, section, what)
 
 
 def _check_keyed(
@@ -784,12 +786,17 @@ def _check_keyed(
                     codec.read(data, section.checksum, f"{file.what}, state {name!r}, key group {key_group}")
 
 
-def _raw(subtask: OperatorSubtaskState) -> Iterator[tuple[StreamStateHandle, list[Section]]]:
-    if subtask.raw_keyed is not None:
-        groups = subtask.raw_keyed.sections.values()
-        yield subtask.raw_keyed.stream, [section for group in groups for section in group.values()]
-    if subtask.raw_operator is not None:
-        yield subtask.raw_operator.stream, list(subtask.raw_operator.partitions)
+#: The handle of state that a function wrote itself.
+RawState: TypeAlias = KeyGroupsStateHandle | RawOperatorStateHandle
+
+
+def raw_sections(handle: RawState, what: str) -> Iterator[tuple[Section, str]]:
+    """Yield the sections of raw state, each with its name for messages; ``what`` is the name of the file."""
+    if isinstance(handle, RawOperatorStateHandle):
+        groups: Iterable[Iterable[Section]] = [handle.partitions]
+    else:
+        groups = [sections.values() for sections in handle.sections.values()]
+    return ((section, f"{what}, raw state,") for sections in groups for section in sections)
 
 
 def _wrong_size(folder: CheckpointFolder, handle: FileStateHandle) -> str | None:

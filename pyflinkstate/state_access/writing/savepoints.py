@@ -87,7 +87,7 @@ from pyflinkstate.runtime.storage import (
     open_file_system,
 )
 from pyflinkstate.runtime.wire import SlotId
-from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
+from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint, raw_sections
 from pyflinkstate.state_access.keyed_state import KeySpace
 from pyflinkstate.state_access.tables import nearest
 from pyflinkstate.state_access.writing.bootstrapping import (
@@ -220,9 +220,9 @@ class DraftWriter:
         keyed = None if draft.is_rewritten else subtask.managed_keyed
         return OperatorSubtaskState(
             self._copy(_unnumbered(keyed), self._keyed_sections),
-            self._copy(_unnumbered(subtask.raw_keyed), _raw_keyed_sections),
+            self._copy(_unnumbered(subtask.raw_keyed), raw_sections),
             self._copy(kept_states(subtask.managed_operator, draft), self._operator_sections),
-            self._copy(subtask.raw_operator, _raw_operator_sections),
+            self._copy(subtask.raw_operator, raw_sections),
         )
 
     def _keyed_sections(self, handle: KeyGroupsStateHandle, what: str) -> Iterator[Checked]:
@@ -272,15 +272,6 @@ class DraftWriter:
 def _unnumbered(handle: KeyGroupsStateHandle | None) -> KeyGroupsStateHandle | None:
     """Return the handle of a file that belongs to no incremental checkpoint."""
     return None if handle is None else attrs.evolve(handle, checkpoint_id=None)
-
-
-def _raw_keyed_sections(handle: KeyGroupsStateHandle, what: str) -> Iterator[Checked]:
-    groups = handle.sections.values()
-    return ((section, f"{what}, raw state,") for sections in groups for section in sections.values())
-
-
-def _raw_operator_sections(handle: RawOperatorStateHandle, what: str) -> Iterator[Checked]:
-    return ((section, f"{what}, raw state,") for section in handle.partitions)
 
 
 def _whole(head: bytes, what: str) -> Checked:
