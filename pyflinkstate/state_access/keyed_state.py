@@ -285,18 +285,12 @@ class KeyFilter:
     """Selects the rows of some keys.
 
     Attributes:
-        space: the keys of the operator.
         written: the wanted keys, as a column of a state file.
         key_groups: the key groups in which they are.
     """
 
-    space: KeySpace
     written: pa.Array
     key_groups: frozenset[int]
-
-    def mask(self, keys: pa.Array) -> object:
-        """Return which rows of a column of keys have one of the wanted keys."""
-        return self.space.mask(keys, self.written)
 
 
 def key_filter(space: KeySpace, keys: Iterable[Key] | None) -> KeyFilter | None:
@@ -311,7 +305,7 @@ def key_filter(space: KeySpace, keys: Iterable[Key] | None) -> KeyFilter | None:
     check_list("keys", keys)
     checked = space.checked(keys)
     groups = space.groups_of_keys(checked).tolist() if checked else ()
-    return KeyFilter(space, space.written(checked), frozenset(groups))
+    return KeyFilter(space.written(checked), frozenset(groups))
 
 
 #: Approximate size of a range of key groups in the checkpoint in bytes, unless the number of ranges is given.

@@ -186,7 +186,7 @@ class View:
         wanted = self.key_filter
         for key_group, batch in self.groups(meta.name, self._wanted_groups()):
             if wanted is not None:
-                batch = batch.filter(pa.array(wanted.mask(batch.column("key"))))
+                batch = batch.filter(pa.array(self.keys.mask(batch.column("key"), wanted.written)))
             yield key_group, batch
 
     def _wanted_groups(self) -> Collection[int] | None:
