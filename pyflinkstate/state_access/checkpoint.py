@@ -188,7 +188,7 @@ class Checkpoint:
         """
         operator, keyed = self.operator(uid), self.keyed_state(uid)
         found = [_keyed_info(keyed, meta) for meta in keyed.metas.values()]
-        for name, parts in self._operator_states(uid).written.items():
+        for name, parts in OperatorStates(operator, self.reader).written.items():
             size = sum(part.handle.states[name].section.length for part in parts)
             meta = parts[0].codec.meta
             found.append(StateInfo(name, meta.mode.value, str(meta.stored_type), size_bytes=size))
@@ -318,7 +318,7 @@ class Checkpoint:
         Raises:
             UnknownStateError: there is no such operator state, or none is named and there are several.
         """
-        states = self._operator_states(uid, allow_pickle)
+        states = OperatorStates(self.operator(uid), self.reader, allow_pickle)
         names = list(states.written)
         if state is None and len(names) == 1:
             (state,) = names
@@ -345,9 +345,6 @@ class Checkpoint:
                 self.operator(uid), self.reader, self.clock, allow_pickle
             )
         return self._keyed[uid, allow_pickle]
-
-    def _operator_states(self, uid: str, allow_pickle: bool = False) -> OperatorStates:
-        return OperatorStates(self.operator(uid), self.reader, allow_pickle)
 
     def _state_metas(self, uid: str) -> list[RegisteredStateMeta]:
         metas = self.keyed_state(uid).metas.values()
@@ -613,8 +610,7 @@ def _state_names(checkpoint: Checkpoint, uid: str) -> list[str]:
     """Return the names of an operator's keyed states in a checkpoint."""
     if checkpoint.metadata.operator(uid) is None:
         return []
-    metas = checkpoint.keyed_state(uid).metas.values()
-    return [meta.name for meta in metas if isinstance(meta, RegisteredStateMeta)]
+    return [meta.name for meta in checkpoint._state_metas(uid)]
 
 
 def _moment(
