@@ -46,7 +46,7 @@ from pyflinkstate.state_access.tables import (
     user_type,
     user_values,
 )
-from pyflinkstate.state_access.views import namespace_name, timer_service
+from pyflinkstate.state_access.views import head_columns, timer_service
 
 
 @attrs.frozen
@@ -156,7 +156,8 @@ class KeyedPair:
 
     def table(self) -> StateTable:
         """Return the rows that differ; of timers, those that only one of the two has."""
-        head, change = self._key_columns(), Column("change", pa.string())
+        head = (Column("key_group", pa.int32()), *head_columns(self._key_type, [self._declared]))
+        change = Column("change", pa.string())
         if self.is_queue:
             columns = (*head, Column("timestamp_ms", pa.int64()), change)
         else:
@@ -207,14 +208,6 @@ class KeyedPair:
     def _user_types(self) -> list[TypeInformation | None]:
         """The types of values, as the program knows them."""
         return [None if meta is None else user_type(meta.stored_type) for meta in self.metas]
-
-    def _key_columns(self) -> list[Column]:
-        """Return the columns of key groups, keys, and namespaces if there are any."""
-        declared = self._declared
-        columns = [Column("key_group", pa.int32()), typed_column("key", self._key_type)]
-        if declared.is_namespaced:
-            columns.append(typed_column(namespace_name(declared), declared.namespace_type))
-        return columns
 
     @property
     def _present(self) -> list[KeyedState]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -81,7 +81,7 @@ class View:
                 f"the states {', '.join(map(repr, names))} have namespaces of different types "
                 f"({', '.join(spaces)}), so they have no rows in common: name states of one with states="
             )
-        head = self._key_columns(metas)
+        head = head_columns(self.keys.key_type, metas)
         taken = {column.name for column in head}
         values = []
         for meta in metas:
@@ -118,7 +118,7 @@ class View:
     def entries(self, name: str) -> StateTable:
         """Return a row for each entry of a state, and for each element of a list and each entry of a map."""
         meta = self._meta(name)
-        columns = (*self._key_columns([meta]), *self._entry_columns(meta))
+        columns = (*head_columns(self.keys.key_type, [meta]), *self._entry_columns(meta))
         return self._table(columns, partial(View._entry_batches, meta=meta))
 
     def _entry_columns(self, meta: RegisteredStateMeta) -> Iterator[Column]:
@@ -157,7 +157,7 @@ class View:
                 f"types: {', '.join(spaced)}"
             )
         columns = (
-            *self._key_columns(list(spaced.values()) or metas),
+            *head_columns(self.keys.key_type, [*spaced.values(), *metas]),
             Column("timestamp_ms", pa.int64()),
             Column("time_domain", pa.string()),
             Column("timer_service", pa.string()),
@@ -202,13 +202,6 @@ class View:
         assert isinstance(meta, RegisteredStateMeta)
         return meta
 
-    def _key_columns(self, metas: Iterable[StateMeta]) -> list[Column]:
-        columns = [typed_column("key", self.keys.key_type)]
-        for meta in list(metas)[:1]:
-            if meta.is_namespaced:
-                columns.append(typed_column(namespace_name(meta), meta.namespace_type))
-        return columns
-
     def _table(self, columns: Iterable[Column], read: ReadView) -> StateTable:
         # A table of which each part would read all key groups is one part.
         split = None if self.ranges is None else partial(View._split, self, read)
@@ -228,6 +221,14 @@ class View:
 
 #: Reads the batches of a table from a view.
 ReadView: TypeAlias = Callable[[View], Iterator[pa.RecordBatch]]
+
+
+def head_columns(key_type: TypeInformation, metas: Sequence[StateMeta]) -> list[Column]:
+    """Return the columns of keys, and of namespaces if the first of the states has any."""
+    namespaces = [
+        typed_column(namespace_name(meta), meta.namespace_type) for meta in metas[:1] if meta.is_namespaced
+    ]
+    return [typed_column("key", key_type), *namespaces]
 
 
 def namespace_name(meta: StateMeta) -> str:
