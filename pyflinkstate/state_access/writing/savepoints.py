@@ -359,35 +359,12 @@ class DryRun:
         return "\n".join(f"{found.uid or 'the job'}: {found.message}" for found in self.mismatches)
 
 
-def tried(
-    metadata: CheckpointMetadata,
-    operators: Mapping[str, Operator],
-    reader: StateReader | None,
-    program: Any,
-    job_name: str | None,
-) -> DryRun:
-    """Try a program against a savepoint.
-
-    Args:
-        metadata: the savepoint, without operators.
-        operators: its operators, by uid.
-        reader: reads the files of operator state.
-        program: the environment in which the program was built.
-        job_name: the name with which it would be executed.
+def planned(program: object, job_name: str | None) -> tuple[JobPlan, str]:
+    """Return the plan of a program, and the name of its job.
 
     Raises:
         ConfigurationError: the program has no sink, or is not an environment.
     """
-    plan, name = planned(program, job_name)
-    trial = _Trial(plan, name, attrs.evolve(metadata, operators=()), operators, reader or MemoryCheckpoint())
-    found = tuple(trial.mismatches())
-    known = {operator.operator_id for operator in plan.operators}
-    restored = tuple(uid for uid in operators if uid in known)
-    return DryRun(found, tuple(sorted(known.difference(restored))), restored)
-
-
-def planned(program: object, job_name: str | None) -> tuple[JobPlan, str]:
-    """Return the plan of a program, and the name of its job; the errors are those of :func:`tried`."""
     if isinstance(program, JobPlan):
         return program, job_name or ""
     jobs = getattr(program, "_jobs", None)
@@ -401,6 +378,16 @@ def planned(program: object, job_name: str | None) -> tuple[JobPlan, str]:
 
 @attrs.frozen
 class _Trial:
+    """A program that is tried against a savepoint.
+
+    Attributes:
+        plan: the plan of the program.
+        job_name: the name with which it would be executed.
+        metadata: the savepoint, without operators.
+        operators: its operators, by uid.
+        reader: reads the files of operator state.
+    """
+
     plan: JobPlan
     job_name: str
     metadata: CheckpointMetadata
@@ -798,7 +785,7 @@ class CheckpointEdit:
                 f"{path} is inside of {self.source.uri}, which stays as it is: choose another path"
             )
         with new_folder(path) as (folder, uri):
-            writer = DraftWriter(MemoryCheckpoint() if self.source is None else self.source.reader, folder)
+            writer = DraftWriter(self._reader, folder)
             operators = []
             for operator in self._operators.values():
                 if isinstance(operator, Bootstrap):
@@ -810,14 +797,23 @@ class CheckpointEdit:
 
     def dry_run(self, program: object, job_name: str | None = None) -> DryRun:
         """Find out whether a program would restore the savepoint; see :func:`dry_run`."""
-        reader = None if self.source is None else self.source.reader
-        return tried(self.metadata, self._operators, reader, program, job_name)
+        plan, name = planned(program, job_name)
+        empty = attrs.evolve(self.metadata, operators=())
+        found = tuple(_Trial(plan, name, empty, self._operators, self._reader).mismatches())
+        known = {operator.operator_id for operator in plan.operators}
+        restored = tuple(uid for uid in self._operators if uid in known)
+        return DryRun(found, tuple(sorted(known.difference(restored))), restored)
 
     def key_type(self, uid: str) -> TypeInformation:
         """Return the declared type of an operator's keys; raise ``UnknownOperatorError`` if there is none."""
         return self._operator(uid).keys.key_type
 
     # --- parts ---------------------------------------------------------------------------------------------
+
+    @property
+    def _reader(self) -> StateReader:
+        """Reads the files of the old checkpoint; without one, no state has any."""
+        return MemoryCheckpoint() if self.source is None else self.source.reader
 
     def _operator(self, uid: str) -> Operator:
         found = self._operators.get(uid)
