@@ -67,8 +67,6 @@ Cells: TypeAlias = "pa.Array | list[Any]"
 #: Converts a cell to the value that it represents.
 Shape = Callable[[Any], TypedValue]
 
-_KINDS = "give a table, a pandas DataFrame, a dict of columns or a list of dicts"
-
 
 @attrs.frozen
 class UserTable:
@@ -146,7 +144,7 @@ def _plain(cell: object) -> object:
 
 def _of_rows(rows: list[Any]) -> UserTable:
     if not all(isinstance(row, Mapping) for row in rows):
-        raise TypeError(_KINDS)
+        raise TypeError("give a table, a pandas DataFrame, a dict of columns or a list of dicts")
     names = list(dict.fromkeys(name for row in rows for name in row))
     return UserTable(names, {name: [_plain(row.get(name)) for row in rows] for name in names})
 
@@ -169,19 +167,11 @@ def _comparable(cell: object) -> Any:
 
 
 def _arrow_table(table: object) -> pa.Table:
-    if isinstance(table, pa.Table):
-        return table
-    if isinstance(table, pa.RecordBatch):
-        return pa.Table.from_batches([table])
     if hasattr(table, "to_arrow"):  # a StateTable, or a table of another library
-        return _arrow_table(table.to_arrow())
-    if hasattr(table, "read_all"):
-        return table.read_all()
-    if isinstance(table, Mapping):
-        return pa.table(dict(table))
-    if not hasattr(table, "iloc"):
-        raise TypeError(_KINDS)
-    return pa.Table.from_pandas(table, preserve_index=False)
+        table = table.to_arrow()
+    if hasattr(table, "iloc"):
+        return pa.Table.from_pandas(table, preserve_index=False)
+    return pa.table(table)
 
 
 # --- values --------------------------------------------------------------------------------------------
