@@ -9,6 +9,7 @@ from typing import TypeAlias
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyflinkstate.api import StateKind, TypeInformation, WindowSerializer
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
@@ -259,16 +260,10 @@ def entries(meta: RegisteredStateMeta, batch: pa.RecordBatch, ttl_ms: int | None
     names.append("value")
     if isinstance(element_type(meta), TtlTypeInfo):
         timestamps, values = columns.pop().flatten()
-        columns += [values, timestamps, _expiries_of(timestamps, ttl_ms)]
+        # Without a known time to live, they are null.
+        columns += [values, timestamps, pc.add(timestamps, pa.scalar(ttl_ms, pa.int64()))]
         names += ["timestamp_ms", "expires_at_ms"]
     return pa.record_batch([*heads, *columns], names)
-
-
-def _expiries_of(timestamps: pa.Array, ttl_ms: int | None) -> pa.Array:
-    """Return when entries expire; null if their time to live is not known."""
-    if ttl_ms is None:
-        return pa.nulls(len(timestamps), pa.int64())
-    return pa.array(timestamps.to_numpy(zero_copy_only=False) + ttl_ms)
 
 
 def exploded(kind: StateKind, rows: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array]]:
