@@ -23,7 +23,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pyflinkstate.api import Key, PickledBytesTypeInfo, TypedValue
 from pyflinkstate.backends.types import arrow_type, decode_column, has_pickles
-from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, StateTableError
+from pyflinkstate.errors import PyFlinkStateError, StateTableError
 from pyflinkstate.state_access.keyed_state import KeyedState, key_filter
 from pyflinkstate.state_access.spark_query import Query, query_of
 from pyflinkstate.state_access.tables import StateTable, common_schema, nearest
@@ -199,11 +199,8 @@ def dataframe(spark: SparkSession, parts: Sequence[StateTable]) -> DataFrame:
     """Return the rows of all parts, a partition for each.
 
     Raises:
-        ConfigurationError: ``spark`` is not a session.
         StateTableError: Spark has no type for a column.
     """
-    if not hasattr(spark, "range"):
-        raise ConfigurationError(f"to_spark() takes a SparkSession, not {spark!r}")
     numbers: DataFrame = spark.range(0, len(parts), 1, len(parts))
     schema = spark_schema(_schema_of(numbers, parts))
     arrow = arrow_schema(schema)

@@ -166,9 +166,7 @@ class TestToSpark:
         assert loaded.schema.simpleString() == "struct<key:string,anything:double>"
         assert spark_rows(loaded) == arrow_rows(table)
 
-    def test_what_is_no_session(self, checkpoint: Checkpoint) -> None:
-        with pytest.raises(ValueError, match="takes a SparkSession, not 7"):
-            checkpoint.keyed(UID).to_spark(7)
+    def test_no_part_at_all(self, checkpoint: Checkpoint) -> None:
         with pytest.raises(StateTableError, match="at least 1 part"):
             checkpoint.keyed(UID).to_spark(7, 0)
 
