@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import attrs
@@ -348,10 +348,7 @@ class Jobs:
     def locked(self, job_id: str) -> Iterator[MonitoredJob | None]:
         """Return the newest job with an id, which does not change meanwhile; None if there is none."""
         found = next((shown for shown in self.begun()[::-1] if shown.story.job["job_id"] == job_id), None)
-        if found is None:
-            yield None
-            return
-        with found.lock:
+        with nullcontext() if found is None else found.lock:
             yield found
 
     def running(self, job_id: str) -> Job | None:
