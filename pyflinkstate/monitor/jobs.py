@@ -99,10 +99,7 @@ class Recorder(JobObserver):
             except Exception as error:  # noqa: BLE001 - a file system in Python may raise anything
                 _log.warning("no journal is kept: %r", error)
         self._put(events.started, job, self._directory, self._settings)
-        try:
-            self._thread.start()
-        except RuntimeError as error:
-            _log.warning("job %s is not recorded: %s", job.job_id, error)
+        self._thread.start()
 
     def on_epoch_report(self, report: EpochReport) -> None:
         self._put(events.epoch_ended, report, size=events.bytes_of_report(report))
