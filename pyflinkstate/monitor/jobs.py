@@ -77,8 +77,6 @@ class Recorder(JobObserver):
         self._settings = settings or {}
         self._changed = changed
         self._queue = EventQueue(queue_bytes)
-        #: Set at the end of the job, which needs no room in the queue.
-        self._ended: MakeEvent | None = None
         self._left_out = 0
         self._is_left_out_told = 0
         self._parts: tuple[CheckpointPart, ...] = ()
@@ -130,8 +128,7 @@ class Recorder(JobObserver):
         self._put(events.failed, error, size=events.BYTES_OF_FAILURE)
 
     def on_end(self, status: JobStatus) -> None:
-        self._ended = partial(events.ended, self._clock.now_ms(), status)
-        self._queue.add(None)  # if it is full, the thread sees the end when it has taken everything
+        self._queue.end(partial(events.ended, self._clock.now_ms(), status))
         if self._thread.is_alive():
             self._thread.join(END_TIMEOUT_S)
 
@@ -146,8 +143,6 @@ class Recorder(JobObserver):
             self._go_on_with(self._earlier)
         while self._take_batch():
             pass
-        if self._ended is not None:
-            self._write(self._lines(self._ended))
 
     def _go_on_with(self, journal: JournalReader) -> None:
         """Go on with the history of earlier runs of the job, whose journal may say anything."""
@@ -174,7 +169,7 @@ class Recorder(JobObserver):
             except queue.Empty:
                 break
         self._write(lines)
-        return make is not None and (self._ended is None or not self._queue.empty())
+        return make is not None
 
     def _lines(self, make: MakeEvent) -> list[bytes]:
         try:
@@ -219,8 +214,8 @@ class EventQueue:
         self._lock = threading.Lock()
         self._events: queue.SimpleQueue[tuple[MakeEvent | None, int]] = queue.SimpleQueue()
 
-    def add(self, make: MakeEvent | None, size: int = 0) -> bool:
-        """Add an event, or None for the end; return False if there is no room."""
+    def add(self, make: MakeEvent, size: int = 0) -> bool:
+        """Add an event; return False if there is no room."""
         size = max(size, LEAST_BYTES)
         with self._lock:
             if self._left_bytes <= 0:
@@ -229,8 +224,13 @@ class EventQueue:
         self._events.put((make, size))
         return True
 
+    def end(self, make: MakeEvent) -> None:
+        """Add the last event, for which there is always room."""
+        self._events.put((make, 0))
+        self._events.put((None, 0))
+
     def take(self, timeout_s: float | None = None) -> MakeEvent | None:
-        """Return the oldest event, or None for the end.
+        """Return the oldest event, or None after the last one.
 
         Raises:
             queue.Empty: none came in time.
@@ -239,10 +239,6 @@ class EventQueue:
         with self._lock:
             self._left_bytes += size
         return make
-
-    def empty(self) -> bool:
-        """Return whether nothing waits."""
-        return self._events.empty()
 
 
 #: Maximum number of jobs of a program that are kept; ended ones are dropped first, the oldest first.
