@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from pyarrow import fs
@@ -483,9 +483,6 @@ def show_jobs(path: str, port: int = 0, host: str = "127.0.0.1") -> None:
 END_TIMEOUT_S = 10.0
 
 
-_Told = TypeVar("_Told")
-
-
 class Reporting:
     """Tells one reporter metrics at an interval, until it is closed or the program ends.
 
@@ -523,20 +520,20 @@ class Reporting:
         while not self._ended.wait(self._interval_s):
             self._report()
         self._report()
-        self._tell(lambda _: self._reporter.close(), None)
+        self._tell(self._reporter.close)
 
     def _report(self) -> None:
         metrics = self._metrics()
         known = {(metric.name, metric.labels): metric for metric in metrics}
         for key in known.keys() - self._known.keys():
-            self._tell(self._reporter.notify_of_added_metric, known[key])
+            self._tell(partial(self._reporter.notify_of_added_metric, known[key]))
         for key in self._known.keys() - known.keys():
-            self._tell(self._reporter.notify_of_removed_metric, self._known[key])
+            self._tell(partial(self._reporter.notify_of_removed_metric, self._known[key]))
         self._known = known
-        self._tell(self._reporter.report, metrics)
+        self._tell(partial(self._reporter.report, metrics))
 
-    def _tell(self, tell: Callable[[_Told], object], what: _Told) -> None:
+    def _tell(self, tell: Callable[[], object]) -> None:
         try:
-            tell(what)
+            tell()
         except Exception:  # noqa: BLE001 - whatever a reporter does, the next report comes
             _log.exception("metric reporter %s has raised an error", type(self._reporter).__name__)
