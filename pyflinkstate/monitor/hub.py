@@ -403,10 +403,9 @@ class Monitor:
 
     def _open(self, page: WebPageSettings) -> None:
         try:
-            from pyflinkstate.monitor.web.access import Access
+            from pyflinkstate.monitor.web.access import Access, token_in
             from pyflinkstate.monitor.web.pages import Pages
             from pyflinkstate.monitor.web.server import PageServer
-            from pyflinkstate.monitor.web.token_file import token_in
         except ImportError as error:
             raise ConfigurationError(
                 f"the web page needs starlette and uvicorn ({error}): install them where the page is served "
