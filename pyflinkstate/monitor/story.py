@@ -371,19 +371,19 @@ MOST_SHOWN = 500
 _BYTES_OF_LINE = 100
 
 
+@attrs.define
 class LogTail:
     """Keeps the last lines.
 
-    Args:
+    Attributes:
         most_bytes: the maximum size of all lines.
+        forgotten: the number of lines that have been dropped, the oldest first.
     """
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._lines: deque[tuple[int, str, int, str]] = deque()
-        self._bytes = 0
-        #: Number of lines that have been dropped, the oldest first.
-        self.forgotten = 0
+    most_bytes: int = MOST_BYTES
+    forgotten: int = 0
+    _lines: deque[tuple[int, str, int, str]] = attrs.Factory(deque)
+    _bytes: int = 0
 
     def add(self, at: int, slot: str, lines: Iterable[tuple[int, str]]) -> None:
         """Add lines of a slot with their levels; drop the oldest if there are too many."""
@@ -391,7 +391,7 @@ class LogTail:
             kept = str(line)[:MOST_CHARS]
             self._lines.append((at, slot, int(level), kept))
             self._bytes += _size(slot, kept)
-        while self._bytes > self._most_bytes:
+        while self._bytes > self.most_bytes:
             _, of_slot, _, dropped = self._lines.popleft()
             self._bytes -= _size(of_slot, dropped)
             self.forgotten += 1
