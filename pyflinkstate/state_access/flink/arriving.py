@@ -113,15 +113,11 @@ def edit_flink_savepoint(
         ConfigurationError: the uid of an operator with state is not known, or state needs the program.
     """
     opened = FlinkSavepoint.open(path)
-    begun = new_savepoint(job_name or "flink", clock=clock)
-    expected: dict[str, ProgramOperator] = {}
-    ours: list[str] = []
-    plan = None
-    if program is not None:
-        plan, name = planned(program, job_name)
-        expected = operators_of(plan, begun.metadata)
-        begun = new_savepoint(name, clock=clock)
-        ours = [*expected, *[node.uid for node in plan.sources if node.uid]]
+    plan, name = (None, job_name or "flink") if program is None else planned(program, job_name)
+    begun = new_savepoint(name, clock=clock)
+    expected = {} if plan is None else operators_of(plan, begun.metadata)
+    sources = () if plan is None else plan.sources
+    ours = [*expected, *[node.uid for node in sources if node.uid]]
     known = opened.uids({**{uid: uid for uid in ours}, **(uids or {})})
     arrivals = [Arrival(opened, one, known.get(one.id, "")) for one in opened.content.operators]
     arrivals = [one for one in arrivals if one.has_state]
