@@ -50,14 +50,15 @@ from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.storage import AnyPath
 from pyflinkstate.state_access.checkpoint import Checkpoint
 from pyflinkstate.state_access.flink.opened import FlinkSavepoint
-from pyflinkstate.state_access.flink.programs import ProgramOperator, operators_of
 from pyflinkstate.state_access.flink.shapes import (
     PREFIX,
     PROCESS,
+    ProgramOperator,
     Shape,
     each_value,
     key_type_here,
     name_here,
+    operators_of,
     pickles_instead,
     shape_of,
 )

@@ -74,14 +74,15 @@ from pyflinkstate.runtime.storage import (
 )
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.flink.arriving import edit_flink_savepoint, spread
-from pyflinkstate.state_access.flink.programs import ProgramOperator, operators_of
 from pyflinkstate.state_access.flink.shapes import (
     JAVA,
     PREFIX,
     THREAD,
+    ProgramOperator,
     Shape,
     each_value,
     load,
+    operators_of,
     pickles_instead,
     shape_named,
 )
