@@ -86,7 +86,7 @@ def epoch_ended(at: int, report: EpochReport) -> JsonObject:
         "totals": report.totals,
         "watermarks": report.watermarks,
         "metrics": _metrics(report),
-        "slots": _slots(report.statuses),
+        "slots": {operator: _columns(own) for operator, own in _by_operator(report.statuses).items()},
         "latencies_ms": _latencies(report.latencies_ms),
         "in_flight": report.in_flight,
     }
@@ -107,12 +107,8 @@ def printed(at: int, output: SlotOutput) -> JsonObject:
     }
 
 
-def _slots(statuses: dict[str, SubtaskStatus]) -> JsonObject:
-    """Return what the slots of each operator know of themselves: a list for each fact, by subtask."""
-    return {operator: _columns(own) for operator, own in _by_operator(statuses).items()}
-
-
 def _columns(statuses: dict[int, SubtaskStatus]) -> JsonObject:
+    """Return what the slots of an operator know of themselves: a list for each fact, by subtask."""
     rows = [statuses.get(number) for number in range(max(statuses) + 1)]
     times = {
         name: [None if row is None else round(getattr(row, f"{name}_ns") / 1e6, 3) for row in rows]
