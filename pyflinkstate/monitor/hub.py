@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import json
 import logging
-import posixpath
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-from pyarrow import fs
 
 from pyflinkstate.api import JsonObject, MetricReporter, ReportedMetric
 from pyflinkstate.backends.format import CheckpointMetadata, is_job_id
@@ -34,16 +32,14 @@ from pyflinkstate.errors import (
 from pyflinkstate.monitor.api import VIEWS, all_metrics, samples
 from pyflinkstate.monitor.events import state_sizes
 from pyflinkstate.monitor.jobs import Jobs, MonitoredJob, Recorder
-from pyflinkstate.monitor.journal import STORAGE_ERRORS, JournalReader
+from pyflinkstate.monitor.journal import STORAGE_ERRORS, JournalReader, path_in_job
 from pyflinkstate.monitor.story import JobStory, take_all
 from pyflinkstate.runtime.master import CheckpointStats, Job, JobObserver, WebPageSettings
 from pyflinkstate.runtime.storage import (
     CheckpointFolders,
     ForeignFileError,
     absolute,
-    below,
     child_uri,
-    open_file_system,
     parent_uri,
     read_note,
 )
@@ -150,14 +146,9 @@ class JobInFolder:
         return self.story
 
 
-def _history_file(folder: str) -> tuple[fs.FileSystem, str]:
-    file_system, path = open_file_system(child_uri(folder, HISTORY))
-    return below(file_system, posixpath.dirname(posixpath.dirname(path))), path
-
-
 def _fingerprint(folder: str) -> tuple[int | None, int | None]:
     """Return a value that changes with each completed checkpoint: size and time of the statistics."""
-    file_system, path = _history_file(folder)
+    file_system, path = path_in_job(folder, HISTORY)
     info = file_system.get_file_info(path)
     return info.size, info.mtime_ns
 
@@ -263,7 +254,7 @@ def _events_without_journal(directory: str, folder: str, metadata: CheckpointMet
 
 def _history(folder: str) -> list[dict[str, Any]]:
     """Return the checkpoints of ``checkpoints.json``, the oldest first."""
-    file_system, path = _history_file(folder)
+    file_system, path = path_in_job(folder, HISTORY)
     try:
         history = json.loads(read_note(file_system, path, MOST_HISTORY_BYTES))
         return [_checkpoint(one) for one in reversed(history)]

@@ -100,7 +100,7 @@ class Journal:
         segment_bytes: int = SEGMENT_BYTES,
         most_segments: int = MOST_SEGMENTS,
     ) -> None:
-        self._fs, self._folder = _opened(job_folder)
+        self._fs, self._folder = path_in_job(job_folder, JOURNAL)
         self._appends = self._fs.type_name not in OBJECT_STORES
         self._segment_bytes = segment_bytes if self._appends else min(segment_bytes, OBJECT_BYTES)
         self._most_segments = most_segments
@@ -185,7 +185,7 @@ class JournalReader:
     """
 
     def __init__(self, job_folder: str) -> None:
-        self._fs, self._folder = _opened(job_folder)
+        self._fs, self._folder = path_in_job(job_folder, JOURNAL)
         #: By file, how many bytes have been read.
         self._read: dict[str, int] = {}
 
@@ -221,10 +221,10 @@ class JournalReader:
         return list(decode_all(data[:whole])), whole
 
 
-def _opened(job_folder: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system and folder of a job's journal; both folders are the job's own, so no links."""
-    file_system, folder = open_file_system(child_uri(job_folder, JOURNAL))
-    return below(file_system, posixpath.dirname(posixpath.dirname(folder))), folder
+def path_in_job(job_folder: str, name: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system and path of what a job keeps in its folder; both are its own, so no links."""
+    file_system, path = open_file_system(child_uri(job_folder, name))
+    return below(file_system, posixpath.dirname(posixpath.dirname(path))), path
 
 
 def _segments(file_system: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
