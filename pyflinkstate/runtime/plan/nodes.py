@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 import operator
 import random
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import cycle, islice, repeat
 from typing import Any, Generic, TypeVar
 
@@ -622,13 +622,20 @@ class Exchanges:
         Raises:
             ParallelismError: its parallelism is out of bounds, or ``forward`` would change it.
         """
-        for edge in self._forwarded(node):
-            self._check_forward(node, edge)
+        edges = self._without_key(node)
+        for edge in edges:
+            if edge.partition is not None and edge.partition.partitioning is Partitioning.FORWARD:
+                self._check_forward(node, edge)
         exchange = self._exchange(node) if isinstance(node, (ChainNode, SinkNode)) else None
         if exchange is not None:
             self.made.append(exchange)
         if isinstance(node, StatefulNode):
-            self.rebalanced.update((node, edge) for edge in self._unequal(node))
+            kept = (None, self._keyed[node])
+            self.rebalanced.update(
+                (node, edge)
+                for edge in edges
+                if edge.partition is None and self._partitions[edge.node] not in kept
+            )
         if node not in self._keyed:
             self._partitions[node] = self._before(node) if exchange is None else exchange.parallelism
 
@@ -673,22 +680,12 @@ class Exchanges:
                 f"rebalance(), rescale(), shuffle(), broadcast() or global_()"
             )
 
-    def _unequal(self, node: StatefulNode) -> Iterator[Edge]:
-        """Yield what is read without key and partitioner, and has another number of partitions."""
-        for one in node.inputs():
-            for edge in self._edges.of(one.parent) if one.partitioning is Partitioning.FORWARD else ():
-                if edge.partition is None and self._partitions[edge.node] not in (None, self._keyed[node]):
-                    yield edge
-
-    def _forwarded(self, node: Node) -> Iterator[Edge]:
-        """Yield the edges on which an operator reads through ``forward``."""
-        edges = list(self._edges.read_by(node))
-        if isinstance(node, StatefulNode):  # a key or broadcast() takes precedence over forward()
-            forwarded = [one.parent for one in node.inputs() if one.partitioning is Partitioning.FORWARD]
-            edges = [edge for parent in forwarded for edge in self._edges.of(parent)]
-        for edge in edges:
-            if edge.partition is not None and edge.partition.partitioning is Partitioning.FORWARD:
-                yield edge
+    def _without_key(self, node: Node) -> list[Edge]:
+        """Return the edges that a node reads, except by key or broadcast, which take precedence."""
+        parents = parents_of(node)
+        if isinstance(node, StatefulNode):
+            parents = tuple(one.parent for one in node.inputs() if one.partitioning is Partitioning.FORWARD)
+        return [edge for parent in parents for edge in self._edges.of(parent)]
 
 
 S = TypeVar("S", bound=Hashable)
