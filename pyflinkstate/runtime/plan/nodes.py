@@ -17,6 +17,7 @@ from __future__ import annotations
 import enum
 import operator
 import random
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import cycle, islice, repeat
 from typing import Any, Generic, TypeVar
@@ -511,14 +512,14 @@ class Edge:
     partition: PartitionNode | None = None
 
 
+@attrs.define
 class Edges:
     """Finds the nodes behind unions and partitioners, each of which is visited once.
 
     A stream that is part of a union more than once is one edge, with the number of its copies.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[Edge, dict[Edge, int]] = {}
+    _known: dict[Edge, dict[Edge, int]] = attrs.field(factory=dict, init=False)
 
     def of(self, parent: Node) -> dict[Edge, int]:
         """Return the edges behind ``parent``, and the number of copies of each of their records.
@@ -533,20 +534,17 @@ class Edges:
     def _merged(self, edge: Edge) -> dict[Edge, int]:
         if not isinstance(edge.node, (UnionNode, PartitionNode)):
             return {edge: 1}
-        merged: dict[Edge, int] = {}
+        merged: Counter[Edge] = Counter()
         for inner in _within(edge):
-            for found, copies in self._known[inner].items():
-                merged[found] = merged.get(found, 0) + copies
+            merged.update(self._known[inner])
         return merged
 
     def read_by(self, node: Node) -> dict[Edge, int]:
         """Return the edges that an operator reads; unions and partitioners read nothing themselves."""
-        if isinstance(node, (UnionNode, PartitionNode)):
-            return {}
-        found: dict[Edge, int] = {}
-        for parent in parents_of(node):
-            for edge, copies in self.of(parent).items():
-                found[edge] = found.get(edge, 0) + copies
+        found: Counter[Edge] = Counter()
+        if not isinstance(node, (UnionNode, PartitionNode)):
+            for parent in parents_of(node):
+                found.update(self.of(parent))
         return found
 
 
