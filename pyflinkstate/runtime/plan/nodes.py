@@ -340,9 +340,7 @@ class PartitionNode:
     key_selector: Any = None
 
     def operators(self, parallelism: int) -> list[ChainedOperator]:
-        """Return the operators that a chain runs last, before records go to that many subtasks."""
-        if self.partitioning is not Partitioning.CUSTOM:
-            return []
+        """Return the operators of ``partition_custom``, which a chain runs last."""
         function = CustomPartition(self.partitioner, self.key_selector, parallelism)
         return [ChainedOperator("map", self.name, function, isolates=False)]
 
