@@ -116,6 +116,7 @@ def _in_turns(subtasks: range, first: int) -> Spread:
     return lambda count: list(islice(turns, count))
 
 
+@attrs.define(eq=False)
 class CustomPartition(MapFunction):
     """Calls a user's partitioner; the result is the subtask and the record.
 
@@ -125,10 +126,9 @@ class CustomPartition(MapFunction):
         parallelism: the number of subtasks.
     """
 
-    def __init__(self, partitioner: Any, key_selector: Any, parallelism: int) -> None:
-        self._partitioner = partitioner
-        self._key_selector = key_selector
-        self._parallelism = parallelism
+    _partitioner: Any
+    _key_selector: Any
+    _parallelism: int
 
     def open(self, runtime_context: RuntimeContext) -> None:
         open_function(self._partitioner, runtime_context)

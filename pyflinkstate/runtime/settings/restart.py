@@ -315,13 +315,13 @@ class ExponentialDelayRestart(RestartStrategy):
         )
 
 
+@attrs.define
 class _ExponentialDelay(RestartTracker):
-    def __init__(self, strategy: ExponentialDelayRestart, rng: random.Random) -> None:
-        self._strategy = strategy
-        self._rng = rng
-        self._backoff_ms = float(strategy.initial_backoff_ms)
-        self._quiet_from_ms: int | None = None
-        self._failures = 0
+    _strategy: ExponentialDelayRestart
+    _rng: random.Random
+    _backoff_ms: float = 0.0
+    _quiet_from_ms: int | None = None
+    _failures: int = 0
 
     def notify_failure(self, now_ms: int) -> int | None:
         strategy = self._strategy
