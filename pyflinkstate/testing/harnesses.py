@@ -370,12 +370,12 @@ class _NoEnvironment:
     """The environment of the streams that ``build`` makes; it runs nothing."""
 
     def __init__(self) -> None:
-        self._config = ExecutionConfig(EnvironmentSettings(self.get_parallelism))
+        self._settings = EnvironmentSettings(self.get_parallelism)
         self._assigners = 0
         self._jobs = self
 
     def get_config(self) -> ExecutionConfig:
-        return self._config
+        return ExecutionConfig(self._settings)
 
     def next_assigner_number(self) -> int:
         self._assigners += 1
@@ -383,9 +383,6 @@ class _NoEnvironment:
 
     def get_parallelism(self) -> int:
         return 1
-
-    def runs_in_batch(self, node: Node) -> bool:
-        return False
 
 
 def harness_of(build: Callable[..., DataStream], **options: Any) -> Any:

@@ -10,6 +10,7 @@ from event_time_functions import Third
 from pyflinkstate import Available, DataStream, Epoch, Source, SplitEpoch
 from pyflinkstate.api import WatermarkAlignment, WatermarkStrategy
 from pyflinkstate.runtime.plan import SourceNode
+from pyflinkstate.runtime.program import EnvironmentSettings
 
 
 @attrs.define
@@ -42,13 +43,11 @@ class Program:
     def __init__(self) -> None:
         self.assigners = 0
         self._jobs = self
+        self._settings = EnvironmentSettings(lambda: 1)
 
     def next_assigner_number(self) -> int:
         self.assigners += 1
         return self.assigners
-
-    def runs_in_batch(self, node: object) -> bool:
-        return False
 
     def stream(
         self,

@@ -271,10 +271,6 @@ class Jobs:
 
     # --- what streams need ---------------------------------------------------------------------------
 
-    def runs_in_batch(self, node: Node) -> bool:
-        """Return whether a reader of ``node`` emits its results at the end of the input."""
-        return self._settings.runs_in_batch(node)
-
     def next_assigner_number(self) -> int:
         """Return the number of a new assigner of watermarks; it is the same in each run of a program."""
         self._assigners += 1

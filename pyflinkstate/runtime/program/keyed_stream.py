@@ -345,7 +345,8 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
     def _reduce(
         self, func: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co], name: str
     ) -> DataStream[T_co]:
-        function = BatchReduce(func) if self._env._jobs.runs_in_batch(self._node) else RollingReduce(func)
+        in_batch = self._env._settings.runs_in_batch(self._node)
+        function = BatchReduce(func) if in_batch else RollingReduce(func)
         return self._stateful((self._as_input(),), function, name, None, keeps_type=True)
 
     def window(self, window_assigner: WindowAssigner[T_co, W]) -> WindowedStream[T_co, K_co, W]:
