@@ -314,8 +314,8 @@ class DataStream(Generic[T_co]):
         """Append an operator of a chain, or one in slots if the function takes part in checkpoints."""
         output_type = declared_type("output_type", output_type)
         name = name_of(func, kind)
-        if lives_in_slot(func):
-            operator, keeps_type = OneInputOperator(kind, func), kind == "filter"
+        if self.is_keyed or lives_in_slot(func):
+            operator, keeps_type = OneInputOperator(kind, func, self.is_keyed), kind == "filter"
             return self._stateful((self._as_input(),), operator, name, output_type, keeps_type=keeps_type)
         return DataStream(self._env, ChainNode(self._node, kind, func, name, output_type))
 

@@ -41,7 +41,6 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import (
     BatchReduce,
     FieldReduce,
-    OneInputOperator,
     RecordChoice,
     RollingReduce,
     window_operator,
@@ -49,7 +48,6 @@ from pyflinkstate.runtime.operators import (
 from pyflinkstate.runtime.plan import Input, Node, Partitioning
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.user_functions import (
-    check_callable,
     check_function,
     name_of,
     refuse_checkpointed,
@@ -358,10 +356,3 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         if slide == 0:
             return WindowedStream(self, CountTumblingWindowAssigner(size))
         return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
-
-    def _operator(self, kind: str, func: UserFunction, output_type: OutputType | None) -> DataStream:
-        check_callable(kind, func)
-        function, keeps_type = OneInputOperator(kind, func, is_keyed=True), kind == "filter"
-        return self._stateful(
-            (self._as_input(),), function, name_of(func, kind), output_type, keeps_type=keeps_type
-        )
