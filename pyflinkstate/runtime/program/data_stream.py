@@ -504,11 +504,8 @@ class DataStream(Generic[T_co]):
     def sink_to(self, sink: Sink) -> DataStreamSink:
         """Send the stream to a sink, such as :class:`~pyflinkstate.runtime.sinks.file_sink.FileSink`."""
         check_kind("sink_to() takes a sink, such as FileSink(directory)", sink, Sink)
-        node = SinkNode(
-            self._as_text() if isinstance(sink, RowFormatFileSink) else self._node,
-            sink,
-            f"{type(sink).__name__}",
-        )
+        parent = self._as_text() if isinstance(sink, (PrintSink, RowFormatFileSink)) else self._node
+        node = SinkNode(parent, sink, type(sink).__name__)
         self._env._jobs.add_sink_node(node)
         return DataStreamSink(node)
 
@@ -536,9 +533,7 @@ class DataStream(Generic[T_co]):
         without a declared type are printed as in Python, ``('a', True)``, rows as ``+I[a,True]``, and records
         of other types as in Java, ``(a,true)``.
         """
-        node = SinkNode(self._as_text(), PrintSink(sink_identifier, self._env.get_parallelism()), "print")
-        self._env._jobs.add_sink_node(node)
-        return DataStreamSink(node)
+        return self.sink_to(PrintSink(sink_identifier, self._env.get_parallelism())).name("print")
 
     def _as_text(self) -> ChainNode:
         return ChainNode(self._node, "map", RecordText(self._node.name, self.get_type()), "text")
