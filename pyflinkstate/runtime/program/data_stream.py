@@ -243,18 +243,16 @@ class DataStream(Generic[T_co]):
     def get_side_output(self, output_tag: OutputTag[T]) -> DataStream[T]:
         """Return the stream of what the operator yields as ``(output_tag, value)`` or drops as late."""
         check_kind("get_side_output() takes an OutputTag", output_tag, OutputTag)
-        if not isinstance(self._node, StatefulNode) and getattr(self._node, "kind", "") != "process":
+        node, tag_id = self._node, output_tag.tag_id
+        if not isinstance(node, StatefulNode) and not (
+            isinstance(node, ChainNode) and node.kind == "process"
+        ):
             raise ConfigurationError(
-                f"get_side_output(): {self._node.name!r} has no side outputs; only process(), windows and "
+                f"get_side_output(): {node.name!r} has no side outputs; only process(), windows and "
                 f"connected streams have them"
             )
-        assert isinstance(self._node, (StatefulNode, ChainNode))
-        return DataStream(
-            self._env,
-            SideOutputNode(
-                self._node, output_tag.tag_id, f"{self._node.name} {output_tag.tag_id}", output_tag.type_info
-            ),
-        )
+        side = SideOutputNode(node, tag_id, f"{node.name} {tag_id}", output_tag.type_info)
+        return DataStream(self._env, side)
 
     def window_all(self, window_assigner: WindowAssigner[T_co, W]) -> AllWindowedStream[T_co, W]:
         """Put all records into windows, in one subtask."""
@@ -343,7 +341,6 @@ class DataStream(Generic[T_co]):
 
     def set_uid_hash(self: S, uid_hash: str) -> S:
         """Set the id as :meth:`uid` does: ids are not hashed here."""
-        self._operator_node("set_uid_hash")
         return self.uid(uid_hash)
 
     def set_parallelism(self: S, parallelism: int) -> S:
