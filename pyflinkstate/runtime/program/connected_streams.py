@@ -57,15 +57,13 @@ class ConnectedStreams(Generic[L, R]):
 
     def map(self, func: CoMapFunction[L, R, T], output_type: OutputType[T] | None = None) -> DataStream[T]:
         """Run ``map1`` on records of the first stream, ``map2`` on the second's; None is no result."""
-        _check(func, CoMapFunction, "map")
-        return self._append(func, output_type)
+        return self._append("map", func, (CoMapFunction,), output_type)
 
     def flat_map(
         self, func: CoFlatMapFunction[L, R, T], output_type: OutputType[T] | None = None
     ) -> DataStream[T]:
         """Run ``flat_map1`` on records of the first stream and ``flat_map2`` on records of the second."""
-        _check(func, CoFlatMapFunction, "flat_map")
-        return self._append(func, output_type)
+        return self._append("flat_map", func, (CoFlatMapFunction,), output_type)
 
     def process(
         self,
@@ -77,8 +75,8 @@ class ConnectedStreams(Generic[L, R]):
         A ``KeyedCoProcessFunction`` needs keys; a ``CoProcessFunction`` may have them. Only the first has an
         ``on_timer``.
         """
-        _check(func, CoProcessFunction, "process", *([KeyedCoProcessFunction] if self._is_keyed() else []))
-        return self._append(func, output_type)
+        kinds = (CoProcessFunction, KeyedCoProcessFunction) if self._is_keyed() else (CoProcessFunction,)
+        return self._append("process", func, kinds, output_type)
 
     def _is_keyed(self) -> bool:
         keyed = {stream.is_keyed for stream in (self.stream1, self.stream2)}
@@ -89,7 +87,10 @@ class ConnectedStreams(Generic[L, R]):
             )
         return keyed == {True}
 
-    def _append(self, function: UserFunction, output_type: OutputType | None) -> DataStream:
+    def _append(
+        self, method: str, function: UserFunction, kinds: tuple[type, ...], output_type: OutputType | None
+    ) -> DataStream:
+        check_function(f"{method}() on these streams", function, kinds)
         operator = function if self._is_keyed() else TwoInputOperator(function, is_keyed=False)
         first, second = self.stream1._as_input(), self.stream2._as_input()
         return self.stream1._stateful((first, second), operator, type(function).__name__, output_type)
@@ -121,13 +122,8 @@ class BroadcastConnectedStream(Generic[L, R]):
         Within an epoch the broadcast records come first; Flink promises no order.
         """
         stream = self.non_broadcast_stream
-        _check(
-            func, KeyedBroadcastProcessFunction if stream.is_keyed else BroadcastProcessFunction, "process"
-        )
+        kind = KeyedBroadcastProcessFunction if stream.is_keyed else BroadcastProcessFunction
+        check_function("process() on these streams", func, (kind,))
         second = Input(self.broadcast_stream.input_stream._node, Partitioning.BROADCAST)
         operator = BroadcastOperator(func, self.broadcast_state_descriptors, stream.is_keyed)
         return stream._stateful((stream._as_input(), second), operator, type(func).__name__, output_type)
-
-
-def _check(func: object, expected: type, method: str, *others: type) -> None:
-    check_function(f"{method}() on these streams", func, (expected, *others))
