@@ -7,7 +7,6 @@ from pyflinkstate.api import (
     NO_RETRY_STRATEGY,
     AsyncFunction,
     AsyncFunctionDescriptor,
-    AsyncRetryPredicate,
     AsyncRetryStrategy,
     LengthOfTime,
     OutputType,
@@ -123,16 +122,8 @@ def _described(
             f"awaited"
         )
     limit = Time.milliseconds(milliseconds_of(timeout))
-    _check_strategy(strategy, limit)
+    check_kind("an AsyncRetryStrategy is needed", strategy, AsyncRetryStrategy)
+    if strategy is not NO_RETRY_STRATEGY and limit.to_milliseconds() <= 0:
+        raise ConfigurationError(f"retries need a timeout, which limits all attempts together, not {limit}")
     records = positive("capacity", capacity)
     return AsyncFunctionDescriptor(function, limit, records, strategy, mode)
-
-
-def _check_strategy(strategy: AsyncRetryStrategy, timeout: Time) -> None:
-    check_kind("an AsyncRetryStrategy is needed", strategy, AsyncRetryStrategy)
-    if strategy is not NO_RETRY_STRATEGY and timeout.to_milliseconds() <= 0:
-        raise ConfigurationError(f"retries need a timeout, which limits all attempts together, not {timeout}")
-    if not isinstance(strategy.get_retry_predicate(), AsyncRetryPredicate):
-        raise ConfigurationError(
-            f"get_retry_predicate() of {type(strategy).__name__} must return an AsyncRetryPredicate"
-        )

@@ -156,17 +156,6 @@ class Checkpointed(Doubles, CheckpointedFunction):
     def snapshot_state(self, context: Any) -> None: ...
 
 
-class WithoutPredicate(AsyncRetryStrategy):
-    def can_retry(self, current_attempts: int) -> bool:
-        return True
-
-    def get_backoff_time_millis(self, current_attempts: int) -> int:
-        return 1
-
-    def get_retry_predicate(self) -> Any:
-        return None
-
-
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a checkpointed function": (
         lambda s: AsyncDataStream.ordered_wait(s, Checkpointed(), SECOND),
@@ -196,10 +185,6 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "retries without a timeout": (
         lambda s: AsyncDataStream.unordered_wait_with_retry(s, Doubles(), Time.seconds(0), RETRY),
         "retries need a timeout, which limits all attempts together, not 0 ms",
-    ),
-    "no predicate": (
-        lambda s: AsyncDataStream.ordered_wait_with_retry(s, Doubles(), SECOND, WithoutPredicate()),
-        r"get_retry_predicate\(\) of WithoutPredicate must return an AsyncRetryPredicate",
     ),
     "side outputs": (
         lambda s: AsyncDataStream.ordered_wait(s, Doubles(), SECOND).get_side_output("late"),  # type: ignore[arg-type]
