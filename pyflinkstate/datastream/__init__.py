@@ -53,6 +53,7 @@ from pyflinkstate.backends.hash_map_state_backend import (
     HashMapStateBackend,
 )
 from pyflinkstate.datastream.async_data_stream import AsyncDataStream
+from pyflinkstate.doors import on_first_use
 from pyflinkstate.runtime.program import (
     AllWindowedStream,
     BroadcastConnectedStream,
@@ -136,10 +137,5 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Load the environment on first use: a state slot does not need Spark."""
-    if name == "StreamExecutionEnvironment":
-        from pyflinkstate.runtime.program import StreamExecutionEnvironment
-
-        return StreamExecutionEnvironment
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# It loads Spark, which the other names do not need.
+__getattr__ = on_first_use(__name__, {"StreamExecutionEnvironment": "stream_execution_environment"})
