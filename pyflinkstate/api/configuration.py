@@ -307,16 +307,7 @@ class ConfigOptions:
         value_type: type
 
         def default_value(self, value: T) -> ConfigOption[T]:
-            """Return the option with a default.
-
-            Raises:
-                ConfigurationError: the default is of another type.
-            """
-            takes = (int, float) if self.value_type is float else self.value_type
-            if not isinstance(value, takes) or (isinstance(value, bool) and self.value_type is not bool):
-                raise ConfigurationError(
-                    f"option {self.key!r}: its default is a {self.value_type.__name__}, not {value!r}"
-                )
+            """Return the option with a default."""
             return ConfigOption(self.key, self.value_type, value)
 
         def no_default_value(self) -> ConfigOption[T]:

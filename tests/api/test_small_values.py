@@ -131,13 +131,6 @@ class TestConfigOptions:
         assert {option: (option.value_type, option.default_value) for option in made} == made
         assert all(isinstance(option, ConfigOption) and option.key == "a.b" for option in made)
 
-    @pytest.mark.parametrize(
-        ("kind", "value"), [("int", "3"), ("int", True), ("boolean", 1), ("string", 1), ("float", "1")]
-    )
-    def test_a_default_is_of_the_type(self, kind: str, value: Any) -> None:
-        with pytest.raises(ConfigurationError, match=r"option 'a\.b': its default is a"):
-            getattr(ConfigOptions.key("a.b"), f"{kind}_type")().default_value(value)
-
 
 class TestConfigurationAsAValue:
     def test_equal_ones_have_one_hash(self) -> None:
