@@ -286,9 +286,9 @@ class TwoInputOperatorHarness(_TwoInputs):
 
     def __init__(self, function: UserFunction, **options: Any) -> None:
         _check(function, CoProcessFunction, *_TWO_INPUTS)
-        operator = function
-        if not isinstance(function, StatefulOperator):
-            operator = TwoInputOperator(function, is_keyed=False)
+        operator = (
+            function if isinstance(function, StatefulOperator) else TwoInputOperator(function, is_keyed=False)
+        )
         inputs = Input(_NOWHERE, Partitioning.FORWARD), Input(_NOWHERE, Partitioning.FORWARD)
         super().__init__(operator, inputs, **options)
 
@@ -335,9 +335,11 @@ class BroadcastOperatorHarness(OperatorHarness):
         is_keyed = key_selector is not None
         _check(function, KeyedBroadcastProcessFunction if is_keyed else BroadcastProcessFunction)
         first = keyed_input(key_selector, key_type) if is_keyed else Input(_NOWHERE, Partitioning.FORWARD)
-        operator = function
-        if not isinstance(function, StatefulOperator):
-            operator = BroadcastOperator(function, tuple(broadcast_state_descriptors), is_keyed)
+        operator = (
+            function
+            if isinstance(function, StatefulOperator)
+            else BroadcastOperator(function, tuple(broadcast_state_descriptors), is_keyed)
+        )
         super().__init__(operator, (first, Input(_NOWHERE, Partitioning.BROADCAST)), **options)
 
     def process_element(self, value: Record, timestamp: int | None = None) -> list[Any]:
