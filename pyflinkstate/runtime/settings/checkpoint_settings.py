@@ -287,7 +287,8 @@ def _read_storage(reader: Reader) -> FileSystemCheckpointStorage:
 class CheckpointConfig:
     """The checkpoint settings of one environment; all times are in milliseconds."""
 
-    _settings: CheckpointSettings = attrs.field(factory=CheckpointSettings, init=False)
+    #: As the coordinator reads them; :meth:`put` replaces them.
+    settings: CheckpointSettings = attrs.field(factory=CheckpointSettings, init=False)
     _storage: FileSystemCheckpointStorage | JobManagerCheckpointStorage | None = Setting(
         key="execution.checkpointing.dir",
         older=("state.checkpoints.dir",),
@@ -315,11 +316,6 @@ class CheckpointConfig:
     #: Settings that change nothing.
     idle: IdleCheckpointSettings = attrs.field(factory=IdleCheckpointSettings, init=False)
 
-    @property
-    def settings(self) -> CheckpointSettings:
-        """The settings that the coordinator uses."""
-        return self._settings
-
     def put(self, **values: Any) -> CheckpointConfig:
         """Check and set fields, and those of :class:`CheckpointSettings`."""
         for name, value in values.items():
@@ -327,7 +323,7 @@ class CheckpointConfig:
             if row is None:
                 setattr(self, name, value)
             else:
-                self._settings = attrs.evolve(self._settings, **{name: row.checked(self, value)})
+                self.settings = attrs.evolve(self.settings, **{name: row.checked(self, value)})
         return self
 
     def _keep(self, **values: object) -> CheckpointConfig:
@@ -336,7 +332,7 @@ class CheckpointConfig:
 
     def is_checkpointing_enabled(self) -> bool:
         """Return whether an interval was set."""
-        return self._settings.interval_ms is not None
+        return self.settings.interval_ms is not None
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
         """Return the mode that was set. Checkpoints are exactly once in both modes."""
@@ -348,7 +344,7 @@ class CheckpointConfig:
 
     def get_checkpoint_interval(self) -> int:
         """Return the time between two checkpoints, or -1 if none are taken."""
-        return -1 if self._settings.interval_ms is None else self._settings.interval_ms
+        return -1 if self.settings.interval_ms is None else self.settings.interval_ms
 
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
         """Set the least time between two checkpoints; 0 takes one at the end of every epoch."""
@@ -408,7 +404,7 @@ class CheckpointConfig:
 
     def is_fail_on_checkpointing_errors(self) -> bool:
         """Return whether the first checkpoint that fails also fails the job."""
-        return self._settings.tolerable_failures == 0
+        return self.settings.tolerable_failures == 0
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
         """Tolerate no failing checkpoint, or any number of them."""
@@ -416,7 +412,7 @@ class CheckpointConfig:
 
     def get_checkpoint_timeout(self) -> int:
         """Return the time after which a pending checkpoint is aborted."""
-        return self._settings.timeout_ms
+        return self.settings.timeout_ms
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
         """Set the time after which a pending checkpoint is aborted."""
@@ -424,7 +420,7 @@ class CheckpointConfig:
 
     def get_min_pause_between_checkpoints(self) -> int:
         """Return the least time between the completion of one checkpoint and the trigger of the next."""
-        return self._settings.min_pause_ms
+        return self.settings.min_pause_ms
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
         """Set the least time between the completion of one checkpoint and the trigger of the next."""
@@ -432,7 +428,7 @@ class CheckpointConfig:
 
     def get_max_concurrent_checkpoints(self) -> int:
         """Return how many checkpoints may be pending at the same time."""
-        return self._settings.max_concurrent
+        return self.settings.max_concurrent
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
         """Set how many checkpoints may be pending at the same time."""
@@ -440,7 +436,7 @@ class CheckpointConfig:
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
         """Return how many checkpoints in a row may fail before the job fails."""
-        return self._settings.tolerable_failures
+        return self.settings.tolerable_failures
 
     def set_tolerable_checkpoint_failure_number(
         self, tolerable_checkpoint_failure_number: int
@@ -450,7 +446,7 @@ class CheckpointConfig:
 
     def get_max_retained_checkpoints(self) -> int:
         """Return how many completed checkpoints are kept."""
-        return self._settings.num_retained
+        return self.settings.num_retained
 
     def set_max_retained_checkpoints(self, max_retained_checkpoints: int) -> CheckpointConfig:
         """Set how many completed checkpoints are kept (``execution.checkpointing.num-retained``)."""
@@ -458,7 +454,7 @@ class CheckpointConfig:
 
     def is_incremental(self) -> bool:
         """Return whether checkpoints write only changes."""
-        return self._settings.incremental
+        return self.settings.incremental
 
     def enable_incremental_checkpoints(
         self, enabled: bool = True, *, materialization_interval: int | None = None
