@@ -276,7 +276,7 @@ def test_what_is_set_is_given_back(
     ("setter", "bad", "why"),
     [
         *(("set_checkpointing_mode", bad, "CheckpointingMode") for bad in ("EXACTLY_ONCE", 0, None)),
-        ("set_alignment_timeout", 5, "a Duration is needed, not 5"),
+        ("set_alignment_timeout", 5, "a value of Duration is needed, not 5"),
         *(
             ("set_checkpoint_storage", bad, "a storage is a path, a URI or")
             for bad in (7, b"/checkpoints", None)

@@ -214,10 +214,9 @@ def check_set(owner: object, field: attrs.Attribute[object], value: Value) -> Va
 
 def a_value_of(kind: type) -> Takes:
     """Return a function that refuses values of other classes."""
-    article = "an" if kind.__name__[0] in "AEIOU" else "a"
 
     def take(_: object, value: Value) -> Value:
-        check_kind(f"{article} {kind.__name__} is needed", value, kind)
+        check_kind(f"a value of {kind.__name__} is needed", value, kind)
         return value
 
     return take
