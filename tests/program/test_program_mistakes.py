@@ -479,7 +479,7 @@ BUILDING = [
         "a parallelism in words",
         built(lambda stream: stream.map(str).set_parallelism("4")),
         ParallelismError,
-        ("parallelism must be at least 1, not '4'",),
+        ("parallelism must be a whole number, not '4'",),
     ),
     Mistake(
         "time to live as a number",

@@ -37,7 +37,7 @@ from pyflinkstate.api import (
     declared_type,
     positive,
 )
-from pyflinkstate.backends.keys import check_max_parallelism
+from pyflinkstate.backends.keys import check_max_parallelism, check_parallelism
 from pyflinkstate.errors import ConfigurationError, ParallelismError
 from pyflinkstate.runtime.operators import OneInputOperator, Projection, lives_in_slot
 from pyflinkstate.runtime.plan import (
@@ -354,8 +354,7 @@ class DataStream(Generic[T_co]):
             ParallelismError: it is out of bounds, or the operator never has more than one subtask.
         """
         node = self._operator_node("set_parallelism")
-        if type(parallelism) is not int or parallelism < 1:
-            raise ParallelismError(f"parallelism must be at least 1, not {parallelism!r}")
+        check_parallelism(parallelism)
         if parallelism > 1 and _is_non_parallel(node):
             raise ParallelismError(
                 f"{node.name!r} is not parallel: its parallelism must be 1, not {parallelism}"
@@ -661,8 +660,7 @@ class DataStreamSink:
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
         """Set how many subtasks write. Default: the number of partitions of the sink's input."""
-        if type(parallelism) is not int or parallelism < 1:
-            raise ParallelismError(f"parallelism must be at least 1, not {parallelism!r}")
+        check_parallelism(parallelism)
         node = self._node
         if isinstance(node.sink, PrintSink):
             node.sink.parallelism = parallelism
