@@ -447,8 +447,7 @@ class StreamExecutionEnvironment:
         Args:
             timeout_millis: the time in ms; 0 sends whatever has come. Default: 5 (Flink's is 100).
         """
-        self._settings.put(buffer_timeout_ms=timeout_millis)
-        return self
+        return self._set(buffer_timeout_ms=timeout_millis)
 
     def get_buffer_timeout(self) -> int:
         """Return how long records wait for others before they are sent on, in ms."""

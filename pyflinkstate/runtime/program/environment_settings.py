@@ -121,10 +121,6 @@ def _of_kind(backend: HashMapStateBackend, kind: str) -> HashMapStateBackend:
     return RocksDBStateBackend.of(chosen) if kind == "rocksdb" else HashMapStateBackend()
 
 
-def _read_directories(reader: Reader) -> tuple[str, ...]:
-    return tuple(path.strip() for path in reader.text().split(",") if path.strip())
-
-
 def _restart_strategy(_: object, strategy: RestartStrategy) -> RestartStrategy | None:
     check_kind(
         "a strategy is needed, such as RestartStrategies.fixed_delay_restart(3, 1000)",
@@ -241,7 +237,7 @@ class EnvironmentSettings(SettingsGroup):
     ).field()
     rocksdb_directories: tuple[str, ...] = Setting(
         key="state.backend.rocksdb.localdir",
-        read=_read_directories,
+        read=lambda reader: tuple(reader.items()),
         default=(),
         shown="the temporary directory",
         meaning="local directories, separated by commas, for the state that is not in memory",
@@ -711,9 +707,8 @@ def _set_heartbeat(settings: EnvironmentSettings, reader: Reader) -> None:
 
 
 def _add_python_files(settings: EnvironmentSettings, reader: Reader) -> None:
-    for path in reader.text().split(","):
-        if path.strip():
-            settings.required_code_shipper().add_file(path.strip())
+    for path in reader.items():
+        settings.required_code_shipper().add_file(path)
 
 
 def _add_python_archives(settings: EnvironmentSettings, reader: Reader) -> None:

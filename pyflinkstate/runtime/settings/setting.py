@@ -105,9 +105,13 @@ class Reader:
         except ValueError as error:
             raise ConfigurationError(f"setting {self.key!r} is {self.text()!r}: {error}") from None
 
+    def items(self) -> list[str]:
+        """Return the items of a list that is separated by commas."""
+        return [item.strip() for item in self.text().split(",") if item.strip()]
+
     def paths(self) -> list[tuple[str, str | None]]:
         """Read paths as Flink writes them, each with what may follow it: ``/a.zip#folder,/b.zip``."""
-        parts = (part.strip().partition("#") for part in self.text().split(",") if part.strip())
+        parts = (item.partition("#") for item in self.items())
         return [(path, more or None) for path, _, more in parts]
 
     def one_of(self, choices: Mapping[str, T]) -> T:
