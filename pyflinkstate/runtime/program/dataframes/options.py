@@ -66,7 +66,6 @@ from pyflinkstate.runtime.storage import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
     from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
 
