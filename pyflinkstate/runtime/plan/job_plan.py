@@ -99,8 +99,7 @@ class JobPlan:
     @property
     def uses_timers(self) -> bool:
         """Whether a function may have timers."""
-        functions = (operator.node.function for operator in self.operators)
-        return any(_may_have_timers(function) for function in functions)
+        return any(_may_have_timers(operator.node.function) for operator in self.operators)
 
     @cached_property
     def uses_event_time(self) -> bool:

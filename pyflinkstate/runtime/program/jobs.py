@@ -328,7 +328,11 @@ class Jobs:
         self, outputs: list[tuple[Node, SparkSchema]], job_name: str | None
     ) -> list[DataFrame]:
         """Run one job up to several nodes and return the records of each as a DataFrame; sinks wait."""
-        prepared = [self._rows_for_frames(node, schema) for node, schema in outputs]
+        of_batches = row_columns.can_make_dataframes()
+        prepared = [
+            self.rows_for_files(node, schema) if of_batches else (self.checked_rows(node, schema), None)
+            for node, schema in outputs
+        ]
         sinks = [
             RddSink(None if columns is None else row_columns.ArrowWriter(columns)) for _, columns in prepared
         ]
@@ -341,11 +345,6 @@ class Jobs:
             else:
                 frames.append(row_columns.dataframe_of(self._spark, sink.committed, columns))
         return frames
-
-    def _rows_for_frames(self, node: Node, schema: SparkSchema) -> tuple[Node, row_columns.RowColumns | None]:
-        if row_columns.can_make_dataframes():
-            return self.rows_for_files(node, schema)
-        return self.checked_rows(node, schema), None
 
     def rows_for_files(self, node: Node, schema: SparkSchema) -> tuple[Node, row_columns.RowColumns | None]:
         """Return the results of ``node``, and what makes Arrow batches of them.
