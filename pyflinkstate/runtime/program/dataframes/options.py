@@ -504,14 +504,6 @@ def check_keywords(call: str, given: Mapping[str, object], known: type, others: 
         raise ConfigurationError(f"{call} needs {', '.join(f'{name}=' for name in missing)}")
 
 
-def first_step(given: StepKeywords) -> KeyedStep:
-    """Return the step that the options describe."""
-    fields: dict[str, Any] = {
-        name: value for name, value in given.items() if name in StepKeywords.__annotations__
-    }
-    return KeyedStep(**fields)
-
-
 @attrs.frozen
 class JobOptions:
     """How the job behind a DataFrame is run; see :func:`keyed_process`.

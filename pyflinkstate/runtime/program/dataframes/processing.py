@@ -31,11 +31,11 @@ from pyflinkstate.runtime.program.dataframes.options import (
     KeyColumns,
     KeyedStep,
     ProcessKeywords,
+    StepKeywords,
     chained,
     check_frame,
     check_keywords,
     columns_of,
-    first_step,
     rows_of,
     selector,
 )
@@ -259,7 +259,8 @@ def keyed_process(
     check_keywords("keyed_process()", options, ProcessKeywords, ["side_outputs", "sink"])
     then = options.get("then", ())
     _check_lists(then, side_outputs)
-    steps = [first_step(options), *then]
+    own = {name: value for name, value in options.items() if name in StepKeywords.__annotations__}
+    steps = [KeyedStep(**own), *then]  # type: ignore[arg-type]
     _check_late_rows(steps, side_outputs or {})
     job = JobOptions("keyed_process()", options, options.get("timestamp"), options.get("watermark"))
     df = _on_spark(df, options)
