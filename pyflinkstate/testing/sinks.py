@@ -136,6 +136,11 @@ class Driver:
             self.sink.commit(epoch)
             yield f"when epoch {epoch} is committed"
 
+    def expect_committed(self, *epochs: int, when: str) -> None:
+        """Check what readers see, unless the sink shows epochs before they are committed."""
+        if not isinstance(self.sink, ReplacingSink):
+            self.target.expect(*epochs, when=when)
+
 
 #: Number of steps of an epoch in :meth:`Driver.run`.
 _STEPS = 4
@@ -144,8 +149,9 @@ _STEPS = 4
 def _finish(target: Target, when: str) -> None:
     """Start a driver after the others were killed, and run all epochs to the end, and one more."""
     driver = target.driver(target.covered)
-    if not isinstance(driver.sink, ReplacingSink):
-        target.expect(*range(1, target.covered + 1), when=f"{when}, and the next driver has opened the sink")
+    driver.expect_committed(
+        *range(1, target.covered + 1), when=f"{when}, and the next driver has opened the sink"
+    )
     list(driver.run(EPOCHS + 1))
     target.expect(*range(1, EPOCHS + 2), when=f"{when}, and the next driver has run the rest")
 
@@ -180,12 +186,10 @@ class _Killed(BaseException):
 def _seen_when_committed(target: Target) -> None:
     driver = target.driver(0)
     driver.prepare(1, 2, 3)
-    if not isinstance(driver.sink, ReplacingSink):
-        target.expect(when="before a commit")
+    driver.expect_committed(when="before a commit")
     for _ in range(2):
         driver.sink.commit(1)
-        if not isinstance(driver.sink, ReplacingSink):
-            target.expect(1, when="when epoch 1 is committed, twice")
+        driver.expect_committed(1, when="when epoch 1 is committed, twice")
     for _ in range(2):
         driver.sink.commit(3)
         target.expect(1, 2, 3, when="when epoch 3 is committed, twice")
@@ -218,8 +222,7 @@ def _goes_back_behind_it(is_killed: bool, target: Target) -> None:
     except SinkError:
         target.expect(1, 2, 3, when="when a return to epoch 1 is refused")
     else:
-        if not isinstance(driver.sink, ReplacingSink):
-            target.expect(1, when="when the job goes back to epoch 1")
+        driver.expect_committed(1, when="when the job goes back to epoch 1")
         target.covered = 1
         list(driver.run(3))
     _finish(target, "when the job was to go back to epoch 1")
