@@ -160,16 +160,13 @@ class _JumpingSelector(selectors.DefaultSelector):
             return super().select(timeout)
         # The loop always registers one file of its own, which other threads use to wake it.
         if len(self.get_map()) > 1 or self.in_threads:
-            return self._waited(timeout)
+            began_s = time.monotonic()
+            events = super().select(timeout)
+            self.passed_s += time.monotonic() - began_s
+            return events
         events = super().select(0)
         if not events:
             self.passed_s += timeout
-        return events
-
-    def _waited(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
-        began_s = time.monotonic()
-        events = super().select(timeout)
-        self.passed_s += time.monotonic() - began_s
         return events
 
 
