@@ -448,10 +448,9 @@ def _stateful(node: StatefulNode, options: dict[str, object]) -> object:
     for one in inputs:
         _check_first(one.parent)
     options = {"name": node.name, "output_type": node.output_type, **options}
-    kinds = [one.partitioning for one in inputs]
     select_keys: list[Selector] = [one.select_key for one in inputs if one.partitioning is Partitioning.KEY]
     key_type = inputs[0].key_type if select_keys else PickledBytesTypeInfo()
-    if kinds[-1] is Partitioning.BROADCAST:
+    if inputs[-1].partitioning is Partitioning.BROADCAST:
         select_key = select_keys[0] if select_keys else None
         return BroadcastOperatorHarness(node.function, (), select_key, key_type, **options)
     if len(inputs) == 1 and not select_keys:
