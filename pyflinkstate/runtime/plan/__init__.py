@@ -30,11 +30,11 @@ from pyflinkstate.runtime.plan.nodes import (
     Spread as Spread,
     StatefulNode as StatefulNode,
     UnionNode as UnionNode,
+    check_key_types as check_key_types,
     first_only as first_only,
     new_assigner as new_assigner,
     rebalance as rebalance,
     rescale as rescale,
     shuffle as shuffle,
-    stateful_node as stateful_node,
     upstream_of as upstream_of,
 )

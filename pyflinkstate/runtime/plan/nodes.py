@@ -400,35 +400,9 @@ class StatefulNode:
         return Input(self.parent, self.partitioning, self.select_key, self.key_type), *self.others
 
 
-def stateful_node(
-    inputs: tuple[Input, ...],
-    function: UserFunction,
-    name: str,
-    output_type: TypeInformation | None,
-    uses_event_time: bool = False,
-) -> StatefulNode:
-    """Return the node of a stateful operator.
-
-    Raises:
-        ConfigurationError: the keys of its inputs have different types.
-    """
-    _check_key_types(name, [one.key_type for one in inputs if one.partitioning is Partitioning.KEY])
-    first, *others = inputs
-    return StatefulNode(
-        first.parent,
-        first.select_key,
-        first.key_type,
-        function,
-        name,
-        output_type,
-        partitioning=first.partitioning,
-        others=tuple(others),
-        uses_event_time=uses_event_time,
-    )
-
-
-def _check_key_types(name: str, key_types: list[TypeInformation]) -> None:
-    """Raise ``ConfigurationError`` unless all types are equal: each input is routed by its own type."""
+def check_key_types(name: str, inputs: Iterable[Input]) -> None:
+    """Raise ``ConfigurationError`` unless the keys of all inputs have one type, by which each is routed."""
+    key_types = [one.key_type for one in inputs if one.partitioning is Partitioning.KEY]
     for other in key_types[1:]:
         if other != key_types[0]:
             raise ConfigurationError(

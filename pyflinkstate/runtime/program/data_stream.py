@@ -54,8 +54,8 @@ from pyflinkstate.runtime.plan import (
     SourceNode,
     StatefulNode,
     UnionNode,
+    check_key_types,
     new_assigner,
-    stateful_node,
     upstream_of,
 )
 from pyflinkstate.runtime.program.connected_streams import (
@@ -271,8 +271,20 @@ class DataStream(Generic[T_co]):
     ) -> DataStream:
         """Append a stateful operator. Connected and windowed streams call this."""
         output_type = declared_type("output_type", output_type)
-        node = stateful_node(inputs, function, name, output_type, uses_event_time)
-        node.keeps_type = keeps_type
+        check_key_types(name, inputs)
+        first, *others = inputs
+        node = StatefulNode(
+            first.parent,
+            first.select_key,
+            first.key_type,
+            function,
+            name,
+            output_type,
+            partitioning=first.partitioning,
+            others=tuple(others),
+            uses_event_time=uses_event_time,
+            keeps_type=keeps_type,
+        )
         return DataStream(self._env, node)
 
     def async_wait(self, descriptor: AsyncFunctionDescriptor, output_type: OutputType | None) -> DataStream:
