@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Generic, TypeAlias, TypeGuard
 
 from pyflinkstate.api.basic_types import OutputType
+from pyflinkstate.api.checks import check_text
 from pyflinkstate.api.composite_types import declared_type
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Record, Reduced, T
-from pyflinkstate.errors import ConfigurationError
 
 
 class OutputTag(Generic[T]):
@@ -31,8 +31,7 @@ class OutputTag(Generic[T]):
     __slots__ = ("tag_id", "type_info")
 
     def __init__(self, tag_id: str, type_info: OutputType[T] | None = None) -> None:
-        if not tag_id or not isinstance(tag_id, str):
-            raise ConfigurationError(f"an OutputTag needs an id, a non-empty string, not {tag_id!r}")
+        check_text("the id of an OutputTag", tag_id)
         declared = declared_type(f"OutputTag {tag_id!r}: type_info", type_info)
         self.tag_id = tag_id
         self.type_info: TypeInformation[T] = Types.PICKLED_BYTE_ARRAY() if declared is None else declared

@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 from abc import ABC
 
-from pyflinkstate.api.checks import positive
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.api.checks import check_kind, positive
 
 
 class StateBackend(ABC):  # noqa: B024 - it has a name for type hints, and nothing to implement
@@ -40,11 +39,11 @@ class EmbeddedRocksDBStateBackend(StateBackend):
     """
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
-        if not isinstance(enable_incremental_checkpointing, (bool, type(None))):
-            raise ConfigurationError(
-                f"enable_incremental_checkpointing {enable_incremental_checkpointing!r}: choose True, False "
-                f"or None"
-            )
+        check_kind(
+            "enable_incremental_checkpointing is True, False or None",
+            enable_incremental_checkpointing,
+            (bool, type(None)),
+        )
         self.incremental = enable_incremental_checkpointing
         self._paths: list[str] = []
         self._predefined = PredefinedOptions.DEFAULT

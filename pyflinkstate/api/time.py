@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from pyflinkstate.api.checks import as_int
+from pyflinkstate.api.checks import as_int, check_text
 from pyflinkstate.errors import ConfigurationError
 
 
@@ -342,8 +342,7 @@ class WatermarkStrategy:
         Raises:
             ConfigurationError: the group has no name, or a duration is negative.
         """
-        if not isinstance(watermark_group, str) or not watermark_group:
-            raise ConfigurationError(f"watermark_group must be a name, not {watermark_group!r}")
+        check_text("watermark_group", watermark_group)
         drift_ms = _milliseconds("max_allowed_watermark_drift", max_allowed_watermark_drift)
         return attrs.evolve(self, alignment=WatermarkAlignment(watermark_group, drift_ms))
 

@@ -161,7 +161,7 @@ class TestRocksDB:
 
     @pytest.mark.parametrize("bad", [0, 1, "true"])
     def test_whether_checkpoints_are_incremental_is_a_truth_value(self, bad: Any) -> None:
-        with pytest.raises(ConfigurationError, match="choose True, False or None"):
+        with pytest.raises(ConfigurationError, match="is True, False or None, not"):
             EmbeddedRocksDBStateBackend(bad)
 
 

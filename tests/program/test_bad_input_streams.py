@@ -130,7 +130,7 @@ class TestOutputTags:
 
     @pytest.mark.parametrize("tag_id", ["", None, 7])
     def test_a_tag_needs_an_id(self, tag_id: Any) -> None:
-        with pytest.raises(ConfigurationError, match="needs an id"):
+        with pytest.raises(ConfigurationError, match="the id of an OutputTag must be a non-empty string"):
             OutputTag(tag_id)
 
 

@@ -329,7 +329,7 @@ BUILDING = [
         "a tag without a name",
         lambda: OutputTag(""),
         ConfigurationError,
-        ("an OutputTag needs an id",),
+        ("the id of an OutputTag must be a non-empty string, not",),
     ),
     Mistake(
         "a plain function as watermark strategy",
