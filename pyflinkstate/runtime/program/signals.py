@@ -60,14 +60,10 @@ def watch(job: Job) -> None:
     if _ender is not None and _ender.is_alive():
         job.cancel(by=_ender.name)
     elif _is_main():
-        _take_signals()
-
-
-def _take_signals() -> None:
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
-    if not _is_interactive():
-        _take_interrupts()
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _terminate)
+        if not _is_interactive():
+            _take_interrupts()
 
 
 def forget(job: Job) -> None:
