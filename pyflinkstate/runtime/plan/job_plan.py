@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 import attrs
@@ -26,7 +26,6 @@ from pyflinkstate.runtime.plan.nodes import (
     Input,
     Node,
     Partitioning,
-    Regions,
     SideOutputNode,
     SinkNode,
     SourceNode,
@@ -67,6 +66,53 @@ class Branch:
     operators: tuple[ChainedOperator, ...]
     input: Input | None = None
     input_number: int = 0
+
+
+class Regions:
+    """The stages without state that run over the partitions of one stage before them.
+
+    A source, a stateful operator or an exchange determines partitions, and is called a *root* here. A stage
+    without state keeps the partitions of its input. If it reads stages of several roots, each partition of
+    each root is a partition of it. If it reads several stages of one root, as a union does where streams meet
+    again that were one before, these have the same partitions, and so does the union.
+
+    Args:
+        stages: all stages, each after those that it reads.
+        branches: returns the branches of a stage without state, each of which reads one of these stages.
+    """
+
+    def __init__(self, stages: Iterable[Stage], branches: Callable[[Head], list[Branch]]) -> None:
+        self._roots: dict[Stage, tuple[Stage, ...]] = {}
+        self._stages: dict[Stage, list[Stage]] = {}
+        #: The roots whose stages each have one branch, from the root itself.
+        self._flat: set[Stage] = set()
+        for stage in stages:
+            if isinstance(stage, ChainNode):
+                self._add(stage, [branch.stage for branch in branches(stage)])
+            else:
+                self._roots[stage] = (stage,)
+                self._stages[stage] = []
+                self._flat.add(stage)
+
+    def _add(self, stage: Stage, read: list[Stage]) -> None:
+        roots = [root for one in read for root in self._roots[one]]
+        self._roots[stage] = tuple(dict.fromkeys(roots))
+        for root in self._roots[stage]:
+            self._stages[root].append(stage)
+            if root not in read or roots.count(root) > 1:
+                self._flat.discard(root)
+
+    def roots_of(self, stage: Stage) -> tuple[Stage, ...]:
+        """Return the stages whose partitions are those of ``stage``, one after the other."""
+        return self._roots[stage]
+
+    def stages_of(self, root: Stage) -> list[Stage]:
+        """Return the stages without state over the partitions of a root, each after those that it reads."""
+        return self._stages[root]
+
+    def is_flat(self, root: Stage) -> bool:
+        """Return whether all stages of a root read the root itself, each once: they need not run together."""
+        return root in self._flat
 
 
 @attrs.frozen
@@ -267,12 +313,9 @@ class JobPlan:
         return [stage for stage in in_order(heads, self._stages_before) if not isinstance(stage, SinkNode)]
 
     @cached_property
-    def regions(self) -> Regions[Stage]:
+    def regions(self) -> Regions:
         """Which stages without state run over the partitions of which other stage."""
-        return Regions(self.stages, self._read_without_shuffle)
-
-    def _read_without_shuffle(self, stage: Stage) -> list[Stage] | None:
-        return [branch.stage for branch in self.branches(stage)] if isinstance(stage, ChainNode) else None
+        return Regions(self.stages, self.branches)
 
     @cached_property
     def stages_before_shuffles(self) -> list[Stage]:
