@@ -16,9 +16,11 @@ from pyflinkstate.runtime.settings.restart import (
     DefaultRestart as DefaultRestart,
     FallbackRestart as FallbackRestart,
     JobStatus as JobStatus,
+    OnSigterm as OnSigterm,
     RestartStrategies as RestartStrategies,
     RestartStrategy as RestartStrategy,
     RestartTracker as RestartTracker,
+    StopSettings as StopSettings,
     read_restart_strategy as read_restart_strategy,
 )
 from pyflinkstate.runtime.settings.setting import (
@@ -32,4 +34,3 @@ from pyflinkstate.runtime.settings.setting import (
     choice_of as choice_of,
     rows_of as rows_of,
 )
-from pyflinkstate.runtime.settings.stopping import OnSigterm as OnSigterm, StopSettings as StopSettings
