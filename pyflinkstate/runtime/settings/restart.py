@@ -91,9 +91,8 @@ class RestartTracker(ABC):
         ``now_ms`` is monotonic.
         """
 
-    def notify_progress(self) -> None:
+    def notify_progress(self) -> None:  # noqa: B027 - optional to override
         """Record that a checkpoint is complete."""
-        return
 
     def gives_up(self, error: PyFlinkStateError) -> bool:
         """Return whether the job must not restart because of what the error is."""
