@@ -200,10 +200,6 @@ def why_without_effect(key: str, used: Collection[str]) -> str | None:
         return "the same metrics of RocksDB are always reported"
     if key.startswith(_OTHER_BACKENDS):
         return "no state backend here has such an option"
-    return _unknown(key, used)
-
-
-def _unknown(key: str, used: Collection[str]) -> str | None:
     nearest = _nearest(key, [*used, *FLINK_OPTIONS])
     if nearest is not None:
         return f"it is no setting of Flink's; did you mean {nearest!r}?"
