@@ -137,12 +137,11 @@ class KeyHasher:
     """Checks keys against their declared type and hashes them."""
 
     key_type: TypeInformation
-    _hash: JavaHash = attrs.field(
-        default=attrs.Factory(lambda self: java_hash_of_type(self.key_type), takes_self=True),
-        init=False,
-        eq=False,
-        repr=False,
-    )
+    _hash: JavaHash = attrs.field(init=False, eq=False, repr=False)
+
+    @_hash.default
+    def _hash_for_type(self) -> JavaHash:
+        return java_hash_of_type(self.key_type)
 
     @property
     def is_quick(self) -> bool:

@@ -25,7 +25,7 @@ from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.storage import is_flink_savepoint
 from pyflinkstate.state_access import open_checkpoint
-from pyflinkstate.state_access.flink import leaving
+from pyflinkstate.state_access.flink import conversion
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("forked_slots")]
 
@@ -108,7 +108,7 @@ def test_a_savepoint_that_cannot_be_written_for_flink_stays(
     def fails(*_: Any, **__: Any) -> None:
         raise CheckpointError("no space")
 
-    monkeypatch.setattr(leaving, "write_flink_savepoint", fails)
+    monkeypatch.setattr(conversion, "write_flink_savepoint", fails)
     stopped = program("first").stopped(tmp_path / "savepoints", "flink")
     with pytest.raises(CheckpointError, match=r"not written for Flink.*no space") as caught:
         stopped.result(PATIENCE_S)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from functools import cached_property
 
 import attrs
@@ -48,17 +46,15 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.storage import AnyPath
-from pyflinkstate.state_access.checkpoint import Checkpoint
 from pyflinkstate.state_access.flink.opened import FlinkSavepoint
+from pyflinkstate.state_access.flink.programs import ProgramOperator, operators_of
 from pyflinkstate.state_access.flink.shapes import (
     PREFIX,
     PROCESS,
-    ProgramOperator,
     Shape,
     each_value,
     key_type_here,
     name_here,
-    operators_of,
     pickles_instead,
     shape_of,
 )
@@ -136,20 +132,6 @@ def edit_flink_savepoint(
     position = None if plan is None else _position(opened, known, plan)
     metadata = attrs.evolve(begun.metadata, source_position=position)
     return CheckpointEdit(metadata, None, dict(drafts), clock, allow_pickle)
-
-
-def open_flink_savepoint(path: AnyPath, clock: Callable[[], int]) -> Checkpoint:
-    """Open a savepoint of Flink, converted into a temporary folder that is deleted with the result.
-
-    Operators have the uids that the savepoint names, or else their ids (32 hexadecimal digits).
-    """
-    operators = FlinkSavepoint.open(path).content.operators
-    uids = {one.id.hex(): one.uid or one.id.hex() for one in operators}
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyflinkstate-"))
-        opened = edit_flink_savepoint(path, uids=uids, clock=clock).write(folder)
-        weakref.finalize(opened.reader, stack.pop_all().close)  # its tables read it, too
-    return opened
 
 
 def _position(opened: FlinkSavepoint, known: Mapping[bytes, str], plan: JobPlan) -> object:
