@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -190,10 +191,12 @@ class LocalGraph(EpochGraph[Partitions]):
         return [list(self._until_cancelled(task(number, records))) for number, records in enumerate(data)]
 
     def _until_cancelled(self, results: Iterator[Any]) -> Iterator[Any]:
-        for result in results:
-            if self.gives_up.is_set():
-                raise SparkJobError("the epoch was cancelled")
-            yield result
+        assert isinstance(results, Generator)
+        with closing(results):  # an error that a test keeps would keep its connections open
+            for result in results:
+                if self.gives_up.is_set():
+                    raise SparkJobError("the epoch was cancelled")
+                yield result
 
     def concatenate(self, parts: list[Partitions]) -> Partitions:
         return list(chain.from_iterable(parts))
