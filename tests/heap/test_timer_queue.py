@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tiered_support import HAS_ROCKSDB, tiered_queue
 
 from pyflinkstate import Types, ValueStateDescriptor
-from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
+from pyflinkstate.backends.heap.timer_queue import SPAN_BITS, Timer, TimerQueue
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.migration import RegisteredQueueMeta
 from pyflinkstate.errors import StateMigrationError
@@ -46,13 +46,13 @@ class TestOrder:
 class TestRemove:
     def test_a_timer_that_is_put_off_again_and_again_leaves_nothing_behind(self, queue):
         """As a timeout that every record moves: what was removed must not wait for its time to come."""
-        for time in range(5000):
-            queue.add(Timer(1000 + time, "a"), 4)
-            queue.remove(Timer(999 + time, "a"), 4)
+        for span in range(5000):
+            queue.add(Timer(span << SPAN_BITS, "a"), 4)
+            queue.remove(Timer(span - 1 << SPAN_BITS, "a"), 4)
         queue._check()
         assert len(queue) == 1
         assert len(queue._heap) < 500
-        assert fired(queue) == [Timer(5999, "a")]
+        assert fired(queue) == [Timer(4999 << SPAN_BITS, "a")]
 
 
 class TestSnapshots:
@@ -104,8 +104,10 @@ class TestRegistration:
 
 
 GROUPS = KeyGroupRange(2, 5)
-# Few of each, so that operations meet. A key is always in the same key group.
-times = st.integers(-3, 6) | st.sampled_from([-(2**63), END_OF_TIME])
+# Few of each, so that operations meet: times on both sides of the edges of spans, and the first and the last
+# one. A key is always in the same key group.
+near_edges = st.builds(lambda span, rest: (span << SPAN_BITS) + rest, st.integers(-1, 2), st.integers(-2, 2))
+times = near_edges | st.sampled_from([-(2**63), END_OF_TIME])
 timers = st.builds(Timer, times, st.integers(0, 7), st.sampled_from(["w", "x"]))
 
 
@@ -154,17 +156,17 @@ class TimerQueueComparison(RuleBasedStateMachine):
     def remove_what_is_there(self, data):
         self.remove(data.draw(st.sampled_from([entry[3] for entry in self.model])))
 
-    @rule(start=st.integers(-3, 3), key=st.integers(0, 7))
-    def put_off_again_and_again(self, start, key):
-        """Enough to have times without timers dropped."""
-        for time in range(start, start + 150):
-            self.add(Timer(time, key, "w"))
-            if time > start:
-                self.remove(Timer(time - 1, key, "w"))
-            if time % 25 == 0:
+    @rule(start=near_edges, step=st.sampled_from([1, 1 << SPAN_BITS]), key=st.integers(0, 7))
+    def put_off_again_and_again(self, start, step, key):
+        """Enough to have spans without timers dropped."""
+        for number in range(150):
+            self.add(Timer(start + number * step, key, "w"))
+            if number:
+                self.remove(Timer(start + (number - 1) * step, key, "w"))
+            if number % 25 == 0:
                 self.queue._check()
 
-    @rule(until_ms=st.integers(-4, 7) | st.just(END_OF_TIME))
+    @rule(until_ms=times)
     def poll(self, until_ms):
         timer = self.queue.poll(until_ms)
         if timer is None:

@@ -2,12 +2,16 @@
 
 Flink keeps a heap of timers for each key group (``HeapPriorityQueueSet``) and a heap of those
 (``KeyGroupPartitionedPriorityQueue``). Here all timers of one timestamp form a *moment*, a dict from the key,
-or the pair of key and namespace, to the index of its key group. A dict finds the moment of a timestamp, and a
-heap orders the timestamps. So adding a timer that exists, which most records of a window do, costs two
-lookups and no object, and many timers of one timestamp share one place in the heap. A timer that is the
-*only* one of its timestamp, as most of sessions are, is a tuple in place of the dict, which is made for a
-second one. A moment is forgotten with its last timer. Its timestamp stays in the heap, as one that is
-*stale*, until its turn comes or until more than half of the heap is stale: then the heap is rebuilt.
+or the pair of key and namespace, to the index of its key group. So adding a timer that exists, which most
+records of a window do, costs three lookups and no object. A timer that is the *only* one of its timestamp, as
+most of sessions are, is a tuple in place of the dict, which is made for a second one. A moment is forgotten
+with its last timer.
+
+Moments lie in *spans* of about four seconds, each of which is a dict from the timestamp. A heap orders the
+spans; the timestamps of the first one are sorted when its turn comes. So a timer that is moved with each
+record, as that of a session is, changes small dicts alone, and one that was deleted leaves nothing to sort. A
+span is forgotten with its last moment. Its number stays in the heap, as one that is *stale*, until its turn
+comes or until more than half of the heap is stale: then the heap is rebuilt.
 
 Timers with the same timestamp fire key group by key group, and within a key group in the order of adding. A
 moment keeps only the order of adding. It is sorted once, when its first timer fires, into a *plan*, and what
@@ -21,9 +25,10 @@ and handed on as the objects that they are.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from itertools import chain
+from typing import Any, Final, TypeAlias
 
 from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.keys import KeyGroupRange
@@ -31,8 +36,10 @@ from pyflinkstate.backends.types import VOID_NAMESPACE, RegisteredQueueMeta, Sta
 
 #: Names with this prefix belong to timers (Flink: ``InternalTimeServiceManagerImpl.TIMER_STATE_PREFIX``).
 TIMER_STATE_PREFIX = "_timer_state"
-#: The heap is never rebuilt for fewer stale timestamps than this.
-MIN_STALE_TIMESTAMPS = 64
+#: A timestamp without its last bits, of which there are so many, is the number of its span.
+SPAN_BITS: Final = 12
+#: The heap is never rebuilt for fewer stale spans than this.
+MIN_STALE_SPANS = 64
 
 #: A timestamp in ms since 1970, an int.
 Timestamp: TypeAlias = Any
@@ -41,6 +48,8 @@ _Moment = dict[Hashable, int]
 #: The only timer of a timestamp: its key, its namespace, and the index of the key group. The length is left
 #: open: mypyc would take each tuple apart and put it together again.
 _Only = tuple[Any, ...]
+#: The moments of about four seconds, by timestamp.
+_Span = dict[Timestamp, _Moment | _Only]
 #: Timestamp, key and namespace of a timer that was added or deleted.
 TimerChange = tuple[Timestamp, Hashable, Hashable]
 #: Each of those, in the order of the last change, and whether the timer exists after it.
@@ -107,10 +116,15 @@ class TimerQueue:
         self.meta = meta
         self.key_group_range = key_group_range
         self._is_namespaced: bool = meta.is_namespaced
-        #: Each has at least one timer.
-        self._moments: dict[Timestamp, _Moment | _Only] = {}
-        #: Each timestamp that has a moment, once or more often, and stale ones.
+        #: By number; each has at least one moment, and that at least one timer.
+        self._spans: dict[Timestamp, _Span] = {}
+        #: The number of each span, once or more often, and of stale ones.
         self._heap: list[Timestamp] = []
+        #: The number of the first span, if it is known, its timestamps in order, some of which may have no
+        #: moment any more, and the place of the next one.
+        self._first: Timestamp = None
+        self._due: list[Timestamp] = []
+        self._place = 0
         self._size = 0
         #: Timers that were added or deleted since changes were last taken, by key group; None if not tracked.
         self._changes: list[TimerChanges] | None = None
@@ -141,7 +155,7 @@ class TimerQueue:
         return self.delete(timer.timestamp_ms, timer.key, timer.namespace, index)
 
     def register(self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable, map_index: int) -> bool:
-        """Add a timer; return whether it is new. O(log n), and O(1) if its moment exists.
+        """Add a timer; return whether it is new. O(1), and O(log n) for the first of a span.
 
         Args:
             timestamp_ms: when it is due.
@@ -149,15 +163,18 @@ class TimerQueue:
             namespace: its namespace.
             map_index: the key group of ``key`` minus the start of the range.
         """
-        moment = self._moments.get(timestamp_ms)
+        number = timestamp_ms >> SPAN_BITS
+        span = self._spans.get(number) or self._new_span(number)
+        moment = span.get(timestamp_ms)
         if moment is None:
-            self._moments[timestamp_ms] = (key, namespace, map_index)
-            heapq.heappush(self._heap, timestamp_ms)
+            span[timestamp_ms] = (key, namespace, map_index)
+            if number == self._first:
+                insort(self._due, timestamp_ms, lo=self._place)
         else:
             if isinstance(moment, tuple):
                 if self._is_only(moment, key, namespace):
                     return False
-                moment = self._moments[timestamp_ms] = self._as_dict(moment)
+                moment = span[timestamp_ms] = self._as_dict(moment)
             entry: Hashable = (key, namespace) if self._is_namespaced else key
             if entry in moment:
                 return False
@@ -171,13 +188,14 @@ class TimerQueue:
 
     def delete(self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable, map_index: int) -> bool:
         """Delete a timer; return whether it existed. O(1), if its moment is not firing; see ``register``."""
-        moment = self._moments.get(timestamp_ms)
-        if moment is None:
+        span = self._spans.get(timestamp_ms >> SPAN_BITS)
+        moment = None if span is None else span.get(timestamp_ms)
+        if span is None or moment is None:
             return False
         if isinstance(moment, tuple):
             if not self._is_only(moment, key, namespace):
                 return False
-            self._forget(timestamp_ms)
+            self._forget(timestamp_ms, span)
         else:
             entry: Hashable = (key, namespace) if self._is_namespaced else key
             if entry not in moment:
@@ -186,7 +204,7 @@ class TimerQueue:
                 self._plan_deleted(entry, map_index)
             del moment[entry]
             if not moment:
-                self._forget(timestamp_ms)
+                self._forget(timestamp_ms, span)
         self._size -= 1
         if self._changes is not None:
             self._note(timestamp_ms, key, namespace, map_index, False)
@@ -203,13 +221,22 @@ class TimerQueue:
         key, namespace, map_index = only
         return {(key, namespace) if self._is_namespaced else key: map_index}
 
-    def _forget(self, timestamp_ms: Timestamp) -> None:
-        """Forget a moment without timers; rebuild the heap if most of it is stale then."""
-        moments, heap = self._moments, self._heap
-        del moments[timestamp_ms]
-        if len(heap) > 2 * max(len(moments), MIN_STALE_TIMESTAMPS):
-            self._heap = list(moments)
-            heapq.heapify(self._heap)
+    def _new_span(self, number: Timestamp) -> _Span:
+        span: _Span = {}
+        self._spans[number] = span
+        heapq.heappush(self._heap, number)
+        if self._first is not None and number <= self._first:
+            self._first = None
+        return span
+
+    def _forget(self, timestamp_ms: Timestamp, span: _Span) -> None:
+        """Forget a moment without timers, and its span if it was the last; see the stale ones of the heap."""
+        del span[timestamp_ms]
+        if not span:
+            del self._spans[timestamp_ms >> SPAN_BITS]
+            if len(self._heap) > 2 * max(len(self._spans), MIN_STALE_SPANS):
+                self._heap = list(self._spans)
+                heapq.heapify(self._heap)
 
     # --- firing --------------------------------------------------------------------------------------
 
@@ -223,7 +250,7 @@ class TimerQueue:
             timestamp_ms = self.first_timestamp()
             if timestamp_ms is None or timestamp_ms > until_ms:
                 return False
-            moment = self._moments[timestamp_ms]
+            moment = self._spans[self._first][timestamp_ms]
             if isinstance(moment, tuple):
                 self.key, namespace, self.map_index = moment
                 self._took(timestamp_ms, namespace, is_last=True)
@@ -250,7 +277,7 @@ class TimerQueue:
         self.namespace = namespace
         self._size -= 1
         if is_last:
-            self._forget(timestamp_ms)
+            self._forget(timestamp_ms, self._spans[timestamp_ms >> SPAN_BITS])
         if self._changes is not None:
             self._note(timestamp_ms, self.key, namespace, self.map_index, False)
 
@@ -261,13 +288,27 @@ class TimerQueue:
         return Timer(self.timestamp_ms, self.key, self.namespace, self.map_index)
 
     def first_timestamp(self) -> Timestamp:
-        """Return when the first timer is due, or None. O(1), and O(log n) for each stale timestamp."""
-        while self._heap:
-            timestamp_ms = self._heap[0]
-            if timestamp_ms in self._moments:
-                return timestamp_ms
-            heapq.heappop(self._heap)
+        """Return when the first timer is due, or None. O(1), and O(m log m) if a span of m moments begins."""
+        while self._first is not None or self._find_first():
+            span = self._spans.get(self._first)
+            while span is not None and self._place < len(self._due):
+                timestamp_ms = self._due[self._place]
+                if timestamp_ms in span:
+                    return timestamp_ms
+                self._place += 1
+            self._first = None
         return None
+
+    def _find_first(self) -> bool:
+        """Find the first span; return whether there is one."""
+        heap = self._heap
+        while heap and heap[0] not in self._spans:
+            heapq.heappop(heap)
+        if not heap:
+            return False
+        self._first, self._place = heap[0], 0
+        self._due = sorted(self._spans[self._first])
+        return True
 
     def _make_plan(self, timestamp_ms: Timestamp, moment: _Moment) -> None:
         """Plan the first moment."""
@@ -328,12 +369,16 @@ class TimerQueue:
 
     def timers(self) -> Iterator[Timer]:
         """Iterate over all timers in no particular order."""
-        for timestamp_ms, moment in self._moments.items():
+        for timestamp_ms, moment in self._moments():
             if isinstance(moment, tuple):
                 yield Timer(timestamp_ms, *moment)
             else:
                 for entry in moment:
                     yield self._timer(timestamp_ms, entry, moment)
+
+    def _moments(self) -> Iterator[tuple[Timestamp, _Moment | _Only]]:
+        """Iterate over timestamps and moments in no particular order."""
+        return chain.from_iterable(span.items() for span in self._spans.values())
 
     def _timer(self, timestamp_ms: Timestamp, entry: Any, moment: _Moment) -> Timer:
         if self._is_namespaced:
@@ -355,14 +400,22 @@ class TimerQueue:
 
     def _check(self) -> None:
         """Assert every invariant."""
-        # The heap has the timestamp of each moment,
-        assert set(self._heap) >= set(self._moments)
+        # The heap has the number of each span,
+        assert set(self._heap) >= set(self._spans)
         # at most about half of it is stale,
-        assert len(self._heap) - len(self._moments) <= len(self._moments) + 2 * MIN_STALE_TIMESTAMPS
-        # and no timestamp is earlier than its parent.
+        assert len(self._heap) - len(self._spans) <= len(self._spans) + 2 * MIN_STALE_SPANS
+        # and no number is smaller than its parent.
         assert all(self._heap[(child - 1) // 2] <= self._heap[child] for child in range(1, len(self._heap)))
-        # No moment is without timers.
-        assert all(self._moments.values())
+        # No span is without moments, no moment without timers, and each lies where it belongs.
+        assert all(self._spans.values())
+        assert all(moment for _, moment in self._moments())
+        assert all({time >> SPAN_BITS for time in span} == {number} for number, span in self._spans.items())
+        # What is due next is the first span, in order.
+        if self._first is not None:
+            assert self._first <= min(self._spans, default=self._first)
+            due = self._due[self._place :]
+            assert due == sorted(due)
+            assert set(due) >= set(self._spans.get(self._first, ()))
         # The size is the number of timers.
         assert len(self) == sum(1 for _ in self.timers())
         self._check_plan()
@@ -372,9 +425,9 @@ class TimerQueue:
             assert not self._plan
             return
         # The plan is for the first moment,
-        assert self._planned == self._heap[0]
+        assert self._planned == min(timestamp for timestamp, _ in self._moments())
         moment = self._planned_moment
-        assert self._moments[self._planned] is moment
+        assert self._spans[self._planned >> SPAN_BITS][self._planned] is moment
         # and has its timers in the order of firing; there is a next one.
         assert self._plan[self._next :] == sorted(moment, key=moment.__getitem__) != []
 
@@ -387,7 +440,7 @@ class TimerQueueSnapshot:
         self.key_group_range = queue.key_group_range
         self._moments = [
             (timestamp, moment if isinstance(moment, tuple) else moment.copy())
-            for timestamp, moment in queue._moments.items()
+            for timestamp, moment in queue._moments()
         ]
 
     def key_groups(self) -> Iterator[KeyGroupEntries]:
