@@ -264,7 +264,10 @@ def as_a_frame(harness, records):
 
 
 def run(operators, history):
-    ways = Ways(operators)
+    run_on(Ways(operators), history)
+
+
+def run_on(ways, history):
     for what, *details in history:
         if getattr(ways, what)(*details):
             return  # the job has failed, in both ways alike
@@ -317,14 +320,30 @@ OVER = [
 ]
 
 
+#: Two windows that overlap, of which the last element touches one.
+OVERLAPPING = [("frame", [("a", 0), ("a", 3)]), ("restore", 1), ("frame", [("a", 11)])]
+
+
 @settings(max_examples=60, deadline=None)
 @given(sessions, latenesses, st.sampled_from(sorted(CONTENTS)), steps)
+@example(EventTimeSessionWindows(2), 0, "aggregate", OVERLAPPING)
 @example(EventTimeSessionWindows.with_dynamic_gap(Gap()), 0, "aggregate", OVER)
 def test_sessions_that_did_not_lie_apart(assigner, lateness, kind, history):
     operators = operators_of(
         [Apart(), assigner, assigner], [EventTimeTrigger()] * 3, [20, lateness, 0], kind, LATE
     )
     run(operators, history)
+
+
+def test_sessions_that_were_not_written_in_order():
+    """As by Flink, whose sessions in flight are in a hash map."""
+    ways = Ways([window_operator(EventTimeSessionWindows(2), **CONTENTS["list"])])
+    ways.frame([("a", 0), ("a", 10), ("a", 20)])
+    for harness in (ways.fast, ways.general):
+        harness.backend.set_current_key("a")
+        state = harness.operator.running.merging_state
+        state.update([*state.get()][::-1])
+    run_on(ways, [("restore", 0), ("frame", [("a", 21)]), ("frame", [("a", 11), ("a", 2)])])
 
 
 class Daily(TumblingEventTimeWindows):

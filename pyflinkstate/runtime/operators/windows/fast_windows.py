@@ -248,11 +248,12 @@ class SessionWindows(FastWindows):
     * It touches one and goes beyond it: the session grows. Its pair is replaced, its contents stay under the
       same state window, and its timers move to the new end.
 
-    An element that touches several merges them: it takes the general way. A pair that is replaced goes to the
-    end of the list, and timers are set before old ones are deleted, because the general way does so.
+    An element that touches several merges them: it takes the general way. Timers are set before old ones are
+    deleted, because the general way does so.
 
-    Windows in flight lie apart, since windows that touch have been merged. Those that were restored may come
-    from another assigner and are therefore looked at first.
+    Windows in flight lie apart, as windows that touch have been merged, and are in order, so what an element
+    touches is found by halving. Those that were restored are looked at first: they may come from another
+    assigner, or from Flink.
 
     Args:
         gap_ms: the gap, or a function that returns it for an element.
@@ -291,20 +292,19 @@ class SessionWindows(FastWindows):
 
     def _touched(self, pairs: list[Pair], start: int, end: int) -> int:
         """Return the index of the session that an element touches, or :data:`NONE`, or :data:`GENERAL`."""
-        if self._is_restored and not _lie_apart(pairs):
+        if self._is_restored and not _are_in_order(pairs):
             return GENERAL
-        touched = NONE
-        for at in range(len(pairs)):
-            window: Interval = pairs[at][0]
-            window_start: int = window.from_ms
-            window_end: int = window.to_ms
-            if window_start <= end and window_end >= start:
-                last = window_end if window_end > end else end
-                # A session that is over is still there only if a program with another lateness left it.
-                if touched != NONE or last - 1 + self._lateness_ms <= self._watermark:
-                    return GENERAL
-                touched = at
-        return touched
+        at = _number_up_to(pairs, end) - 1
+        if at < 0:
+            return NONE
+        window_end: int = pairs[at][0].to_ms
+        if window_end < start:
+            return NONE
+        last = window_end if window_end > end else end
+        # A session that is over is still there only if a program with another lateness left it.
+        if last - 1 + self._lateness_ms <= self._watermark:
+            return GENERAL
+        return at if at == 0 or pairs[at - 1][0].to_ms < start else GENERAL
 
     def _begin(self, pairs: list[Pair] | None, value: object, time: int, end: int, output: object) -> None:
         """Begin a session, unless it is over already."""
@@ -317,7 +317,7 @@ class SessionWindows(FastWindows):
         if pairs is None:
             self._in_flight.update_internal([(window, window)])
         else:
-            pairs.append((window, window))
+            pairs.insert(_number_up_to(pairs, time), (window, window))
         self._contents.add_in(window, value)
         self._set_timers(window, window, end - 1, output)
 
@@ -342,8 +342,7 @@ class SessionWindows(FastWindows):
         self._event_timers.delete(window, window_end - 1)
         if self._lateness_ms != 0:
             self._event_timers.delete(window, window_end - 1 + self._lateness_ms)
-        del pairs[at]
-        pairs.append((grown, state_window))
+        pairs[at] = (grown, state_window)
         self._contents.add_in(state_window, value)
         if end - 1 <= self._watermark:
             self._emit(grown, state_window, end - 1, output, False)
@@ -385,7 +384,19 @@ def _index_of(pairs: list[Pair], start: int, end: int) -> int:
     return -1
 
 
-def _lie_apart(pairs: list[Pair]) -> bool:
-    """Return whether no two windows overlap or touch."""
-    windows = sorted((window.from_ms, window.to_ms) for window, _ in pairs)
-    return all(windows[at][1] < windows[at + 1][0] for at in range(len(windows) - 1))
+def _number_up_to(pairs: list[Pair], time: int) -> int:
+    """Return how many windows start at a time or before; they are in order."""
+    low, high = 0, len(pairs)
+    while low < high:
+        middle = (low + high) // 2
+        start: int = pairs[middle][0].from_ms
+        if start <= time:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _are_in_order(pairs: list[Pair]) -> bool:
+    """Return whether each window ends before the next one starts."""
+    return all(pairs[at][0].to_ms < pairs[at + 1][0].from_ms for at in range(len(pairs) - 1))

@@ -30,6 +30,7 @@ from pyflinkstate.api import (
     RuntimeContext,
     StateDescriptor,
     StateKind,
+    TimeWindow,
     Trigger,
     TriggerResult,
     TypeInformation,
@@ -129,6 +130,10 @@ class _Merges(MergeCallback[Window]):
         self.results.append((merge_result, list(dict.fromkeys(to_be_merged))))
 
 
+def _start_of(pair: tuple[Window, Window]) -> int:
+    return pair[0].start if isinstance(pair[0], TimeWindow) else 0
+
+
 class MergingWindowSet:
     """The windows in flight of the current key, and where their contents are (Flink: ``MergingWindowSet``).
 
@@ -152,9 +157,9 @@ class MergingWindowSet:
         self._stored = dict(self._mapping)
 
     def persist(self) -> None:
-        """Write the windows to state if they have changed."""
+        """Write the windows to state if they have changed, those of time in its order."""
         if self._mapping != self._stored:
-            self._state.update(list(self._mapping.items()))
+            self._state.update(sorted(self._mapping.items(), key=_start_of))
             self._stored = dict(self._mapping)
 
     def get_state_window(self, window: Window) -> Window | None:
