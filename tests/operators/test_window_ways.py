@@ -32,11 +32,12 @@ from pyflinkstate import (
     TumblingProcessingTimeWindows,
     Types,
     ValueStateDescriptor,
+    WindowFunction,
 )
 from pyflinkstate.api import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow, TimeWindowSerializer
 from pyflinkstate.backends.format import MemoryCheckpoint
 from pyflinkstate.backends.heap.backend import HeapSnapshotStrategy
-from pyflinkstate.errors import BadRecordError, ConfigurationError, StateValueError
+from pyflinkstate.errors import BadRecordError, ConfigurationError, StateValueError, UserFunctionError
 from pyflinkstate.runtime.operators import window_operator
 from pyflinkstate.runtime.operators.windows.fast_windows import AlignedWindows, SessionWindows
 from pyflinkstate.runtime.wire import NO_WATERMARK
@@ -433,6 +434,11 @@ def test_many_windows_at_a_time():
     assert harness.advance() == general.advance()
 
 
+class Fails(WindowFunction):
+    def apply(self, key, window, inputs):
+        raise LookupError("no such window")
+
+
 class TestSubtask:
     def harness(self, assigner):
         operator = window_operator(assigner, contents=joined, contents_type=Types.STRING())
@@ -453,3 +459,13 @@ class TestSubtask:
         with pytest.raises(StateValueError, match=r"7 \(int\) does not fit STRING") as caught:
             harness.process_element(7, 2)
         assert "key '7', record 7" in "".join(traceback.format_exception(caught.value))
+
+    @pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(10), EventTimeSessionWindows(9)])
+    def test_an_error_while_a_window_fires_names_its_time_and_its_key(self, assigner):
+        operator = window_operator(assigner, function=Fails())
+        harness = KeyedOneInputOperatorHarness(operator, key_selector=lambda value: str(value)[0])
+        harness.process_element("a1", 1)
+        harness.process_element("b1", 11)
+        with pytest.raises(UserFunctionError, match="no such window") as caught:
+            harness.process_watermark(10)
+        assert "key 'a', in on_timer() at 9" in "".join(traceback.format_exception(caught.value))

@@ -66,6 +66,9 @@ class WindowHarness:
         """Advance the watermark and fire what is due, in the order of time."""
         assert watermark >= self.time.watermark
         self.time.watermark = watermark
+        queue = self.operator.timers.event.queue
+        if self.operator.fast_way is not None and queue is not None:
+            self.operator.fast_way.fire_until(queue, watermark, self.output)
         while (timer := self.operator.take_event_time(watermark)) is not None:
             self.backend.set_current_key(timer.key)
             self.operator.on_event_time(timer, self.output)

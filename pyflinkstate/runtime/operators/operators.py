@@ -489,7 +489,8 @@ class StatefulOperator(ABC):
     function: Any = None
     #: Whether records of several keys can be in flight: frames then go to :meth:`process_overlapping`.
     overlaps: bool = False
-    #: Takes whole frames whose records have timestamps, if there is a faster way than a call for each record.
+    #: Takes whole frames whose records have timestamps, and all event-time timers that are due, if there is a
+    #: faster way than a call for each.
     fast_way: FastWindows | None = None
     #: The timers, once the operator is open; None if it has none.
     timers: InternalTimerService | None = None

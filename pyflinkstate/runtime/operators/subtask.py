@@ -242,6 +242,8 @@ class KeyedSubtask:
         operator = self._operator
         if isinstance(operator, FunctionOperator) and not operator.fires_one_by_one:
             self._fire_in_loop(operator, domain, until_ms, output)
+        elif operator.fast_way is not None and domain is TimeDomain.EVENT_TIME:
+            self._fire_windows(operator.fast_way, until_ms, output)
         elif domain is TimeDomain.EVENT_TIME:
             self._fire_one_by_one(operator.take_event_time, until_ms, operator.on_event_time, output)
         else:
@@ -265,6 +267,15 @@ class KeyedSubtask:
         except BaseException as error:
             raise self._timer_failure(error, queue.timestamp_ms, queue.key) from error
         output.take_out_side(begin)
+
+    def _fire_windows(self, windows: FastWindows, until_ms: int, output: Output) -> None:
+        queue = windows.event_timers.queue
+        if queue is None:
+            return
+        try:
+            windows.fire_until(queue, until_ms, output)
+        except BaseException as error:
+            raise self._timer_failure(error, queue.timestamp_ms, queue.key) from error
 
     def _fire_one_by_one(
         self,

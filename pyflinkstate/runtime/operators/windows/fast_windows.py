@@ -17,6 +17,7 @@ from pyflinkstate.api import MAX_LONG_VALUE, AnyWindow, OutputTag
 from pyflinkstate.api.interval import Interval
 from pyflinkstate.backends.bound_state import KeyContext
 from pyflinkstate.backends.heap.heap_state import HeapState
+from pyflinkstate.backends.heap.timer_queue import TimerQueue
 from pyflinkstate.backends.heap.timer_service import InternalTimerService, KindOfTimers
 from pyflinkstate.backends.values.isolation import isolated
 
@@ -42,6 +43,9 @@ class FastWindows:
         operator: the window operator, which is open.
         make_window: makes a window of start and end.
         purges: whether contents are dropped when a window fires.
+
+    Attributes:
+        event_timers: the timers at the ends of windows.
     """
 
     def __init__(self, operator: Any, make_window: Callable[[int, int], AnyWindow], purges: bool) -> None:
@@ -57,7 +61,7 @@ class FastWindows:
         self._contents: HeapState = running.contents
         self._key_context: KeyContext = running.key_context
         self._timers: InternalTimerService = running.timers
-        self._event_timers: KindOfTimers = running.timers.event
+        self.event_timers: KindOfTimers = running.timers.event
         self._watermark: int = 0
         self._position = -1
 
@@ -97,7 +101,15 @@ class FastWindows:
         """Put an element into its windows."""
         raise NotImplementedError
 
-    def fire(self, timestamp_ms: int, window: Interval, output: object) -> None:
+    def fire_until(self, queue: TimerQueue, watermark: int, output: object) -> None:
+        """Fire the event-time timers that are due, in order; ``queue`` tells which was the last."""
+        key_context = self._key_context
+        while queue.take(watermark):
+            key_context.select(queue.key, queue.map_index)
+            window: Any = queue.namespace
+            self._handle(queue.timestamp_ms, window, output)
+
+    def _handle(self, timestamp_ms: int, window: Interval, output: object) -> None:
         """Handle an event-time timer of the current key."""
         raise NotImplementedError
 
@@ -227,11 +239,11 @@ class AlignedWindows(FastWindows):
         if pane.end_ms <= watermark:
             self._emit(window, window, pane.end_ms, output, False)
         elif sets_timers:
-            self._event_timers.register(window, pane.end_ms)
+            self.event_timers.register(window, pane.end_ms)
         if sets_timers and self._lateness_ms != 0:
-            self._event_timers.register(window, pane.cleanup_ms)
+            self.event_timers.register(window, pane.cleanup_ms)
 
-    def fire(self, timestamp_ms: int, window: Interval, output: object) -> None:
+    def _handle(self, timestamp_ms: int, window: Interval, output: object) -> None:
         end: int = window.to_ms
         self._fire(timestamp_ms, window, window, end - 1, output)
 
@@ -338,27 +350,27 @@ class SessionWindows(FastWindows):
             end = window_end
         grown = self._make_window(start, end)
         if end - 1 > self._watermark:
-            self._event_timers.register(grown, end - 1)
-        self._event_timers.delete(window, window_end - 1)
+            self.event_timers.register(grown, end - 1)
+        self.event_timers.delete(window, window_end - 1)
         if self._lateness_ms != 0:
-            self._event_timers.delete(window, window_end - 1 + self._lateness_ms)
+            self.event_timers.delete(window, window_end - 1 + self._lateness_ms)
         pairs[at] = (grown, state_window)
         self._contents.add_in(state_window, value)
         if end - 1 <= self._watermark:
             self._emit(grown, state_window, end - 1, output, False)
         if self._lateness_ms != 0:
-            self._event_timers.register(grown, end - 1 + self._lateness_ms)
+            self.event_timers.register(grown, end - 1 + self._lateness_ms)
 
     def _set_timers(self, window: AnyWindow, state_window: AnyWindow, end_ms: int, output: object) -> None:
         """Do what the trigger does for an element, and set the timer for the clean-up."""
         if end_ms <= self._watermark:
             self._emit(window, state_window, end_ms, output, False)
         else:
-            self._event_timers.register(window, end_ms)
+            self.event_timers.register(window, end_ms)
         if self._lateness_ms != 0:
-            self._event_timers.register(window, end_ms + self._lateness_ms)
+            self.event_timers.register(window, end_ms + self._lateness_ms)
 
-    def fire(self, timestamp_ms: int, window: Interval, output: object) -> None:
+    def _handle(self, timestamp_ms: int, window: Interval, output: object) -> None:
         start: int = window.from_ms
         end: int = window.to_ms
         pairs: list[Pair] | None = self._in_flight.get_internal()

@@ -290,11 +290,7 @@ class WindowOperator(StatefulOperator):
     # --- timers ------------------------------------------------------------------------------------
 
     def on_event_time(self, timer: Timer, output: Output) -> None:
-        if self.fast_way is None:
-            self._on_timer(timer, self.running.trigger.on_event_time, self._is_event_time, output)
-        else:
-            window: Any = timer.namespace
-            self.fast_way.fire(timer.timestamp_ms, window, output)
+        self._on_timer(timer, self.running.trigger.on_event_time, self._is_event_time, output)
 
     def on_processing_time(self, timer: Timer, output: Output) -> None:
         self._on_timer(timer, self.running.trigger.on_processing_time, not self._is_event_time, output)
