@@ -12,7 +12,7 @@ from pyflinkstate.api import StateKind, Types
 from pyflinkstate.backends.heap import ABSENT
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.state_table import StateTable
-from pyflinkstate.backends.heap.timer_queue import MIN_STALE_SPANS, SPAN_BITS, Timer, TimerQueue
+from pyflinkstate.backends.heap.timer_queue import MIN_STALE, SPAN_BITS, Timer, TimerQueue
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types.internal_types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.types.migration import RegisteredQueueMeta, RegisteredStateMeta
@@ -380,7 +380,7 @@ class TestTimerChanges:
         assert list(map(set, queue.take_changes())) == [{(2, "a", VOID_NAMESPACE)}, set()]
 
     def test_timers_whose_time_was_dropped_from_the_heap_are_gone_all_the_same(self, queue):
-        times = [span << SPAN_BITS for span in range(3 * MIN_STALE_SPANS)]
+        times = [span << SPAN_BITS for span in range(3 * MIN_STALE)]
         for time in times:
             queue.add(Timer(time, "a", "w"), 3)
         queue.take_changes()

@@ -46,13 +46,17 @@ class TestOrder:
 class TestRemove:
     def test_a_timer_that_is_put_off_again_and_again_leaves_nothing_behind(self, queue):
         """As a timeout that every record moves: what was removed must not wait for its time to come."""
-        for span in range(5000):
-            queue.add(Timer(span << SPAN_BITS, "a"), 4)
-            queue.remove(Timer(span - 1 << SPAN_BITS, "a"), 4)
-        queue._check()
-        assert len(queue) == 1
-        assert len(queue._heap) < 500
-        assert fired(queue) == [Timer(4999 << SPAN_BITS, "a")]
+        for step in (1, 1 << SPAN_BITS):
+            queue.add(Timer(0, "b"), 4)
+            for number in range(3000):
+                queue.add(Timer(number * step, "a"), 4)
+                queue.remove(Timer((number - 1) * step, "a"), 4)
+                assert queue.first_timestamp() == 0
+            queue._check()
+            assert len(queue) == 2
+            assert len(queue._heap) < 500
+            assert len(queue._due) < 500
+            assert fired(queue) == [Timer(0, "b"), Timer(2999 * step, "a")]
 
 
 class TestSnapshots:

@@ -38,8 +38,8 @@ from pyflinkstate.backends.types import VOID_NAMESPACE, RegisteredQueueMeta, Sta
 TIMER_STATE_PREFIX = "_timer_state"
 #: A timestamp without its last bits, of which there are so many, is the number of its span.
 SPAN_BITS: Final = 12
-#: The heap is never rebuilt for fewer stale spans than this.
-MIN_STALE_SPANS = 64
+#: The heap is never rebuilt, and the first span never sorted again, for fewer stale entries than this.
+MIN_STALE: Final = 64
 
 #: A timestamp in ms since 1970, an int.
 Timestamp: TypeAlias = Any
@@ -155,7 +155,9 @@ class TimerQueue:
         return self.delete(timer.timestamp_ms, timer.key, timer.namespace, index)
 
     def register(self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable, map_index: int) -> bool:
-        """Add a timer; return whether it is new. O(1), and O(log n) for the first of a span.
+        """Add a timer; return whether it is new.
+
+        O(1), O(log n) for the first of a span, and O(m) for a new one among the m moments of the first span.
 
         Args:
             timestamp_ms: when it is due.
@@ -169,7 +171,7 @@ class TimerQueue:
         if moment is None:
             span[timestamp_ms] = (key, namespace, map_index)
             if number == self._first:
-                insort(self._due, timestamp_ms, lo=self._place)
+                self._put_among_due(timestamp_ms, span)
         else:
             if isinstance(moment, tuple):
                 if self._is_only(moment, key, namespace):
@@ -229,12 +231,19 @@ class TimerQueue:
             self._first = None
         return span
 
+    def _put_among_due(self, timestamp_ms: Timestamp, span: _Span) -> None:
+        """Put a timestamp among those of the first span, unless most of these have no moment any more."""
+        if len(self._due) - self._place > 2 * max(len(span), MIN_STALE):
+            self._first = None
+        else:
+            insort(self._due, timestamp_ms, lo=self._place)
+
     def _forget(self, timestamp_ms: Timestamp, span: _Span) -> None:
-        """Forget a moment without timers, and its span if it was the last; see the stale ones of the heap."""
+        """Forget a moment without timers, and its span with the last one; a heap that is stale is rebuilt."""
         del span[timestamp_ms]
         if not span:
             del self._spans[timestamp_ms >> SPAN_BITS]
-            if len(self._heap) > 2 * max(len(self._spans), MIN_STALE_SPANS):
+            if len(self._heap) > 2 * max(len(self._spans), MIN_STALE):
                 self._heap = list(self._spans)
                 heapq.heapify(self._heap)
 
@@ -403,7 +412,7 @@ class TimerQueue:
         # The heap has the number of each span,
         assert set(self._heap) >= set(self._spans)
         # at most about half of it is stale,
-        assert len(self._heap) - len(self._spans) <= len(self._spans) + 2 * MIN_STALE_SPANS
+        assert len(self._heap) - len(self._spans) <= len(self._spans) + 2 * MIN_STALE
         # and no number is smaller than its parent.
         assert all(self._heap[(child - 1) // 2] <= self._heap[child] for child in range(1, len(self._heap)))
         # No span is without moments, no moment without timers, and each lies where it belongs.
