@@ -1,6 +1,7 @@
 """The scratch folder: whose it is, when it is deleted, and what is said if it cannot be used."""
 
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -15,7 +16,7 @@ from tiered_support import tiered_map
 from pyflinkstate import ValueStateDescriptor
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.rocksdb import RocksDBKeyedStateBackend
-from pyflinkstate.backends.rocksdb.cold_store import PROPERTIES, ColdStore
+from pyflinkstate.backends.rocksdb.cold_store import PROPERTIES, ColdStore, ScratchFolder
 from pyflinkstate.errors import StateStorageError, StateValueError
 
 pytest.importorskip("rocksdict")
@@ -175,3 +176,19 @@ def test_keys_of_the_same_hash_share_a_record():
     state_map.age()
     state_map._check()
     assert [state_map.get(key) for key in keys] == ["a", None, "c"]
+
+
+def test_a_folder_to_which_a_file_is_added_while_it_is_deleted_goes(tmp_path, monkeypatch):
+    """RocksDB's own threads add files until the process ends."""
+    folder, added, rmtree = ScratchFolder(str(tmp_path)), [], shutil.rmtree
+
+    def rmtree_too_early(path, ignore_errors):
+        rmtree(path, ignore_errors=ignore_errors)
+        if not added:
+            path.mkdir()
+            added.append((path / "1.sst").write_bytes(b"compacted"))
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree_too_early)
+    folder.delete()
+    assert added
+    assert list(tmp_path.iterdir()) == []

@@ -265,10 +265,11 @@ def test_a_folder_that_could_not_be_flushed_is_made_anew(
             raise OSError(5, "input/output error")
 
     monkeypatch.setattr(file_systems, "fsync_path", flush)
+    (tmp_path / "other").mkdir()
     folder, local = tmp_path / "jobs" / "a", fs.LocalFileSystem()
     with pytest.raises(OSError, match="input/output error"):
         file_systems.make_folder(local, str(folder))
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "other"]
     file_systems.make_folder(local, str(folder))
     assert flushed == [str(tmp_path), str(tmp_path), str(tmp_path / "jobs")]
     assert folder.is_dir()
@@ -282,6 +283,19 @@ def test_a_folder_that_is_there_although_its_creation_failed_is_made_anew() -> N
         file_systems.make_folder(disk.file_system, "/jobs/a")
     file_systems.make_folder(disk.file_system, "/jobs/a")
     for seed in range(100):
+        disk.power_cut(random.Random(seed))
+        assert "/jobs/a" in disk.folders
+
+
+@pytest.mark.parametrize("left", ["/jobs", "/jobs/a"])
+def test_a_folder_of_a_process_that_was_killed_before_it_flushed_it_is_made_durable(left: str) -> None:
+    for seed in range(100):
+        disk = Disk(Process("job"))
+        killed = disk.file_system
+        if left == "/jobs/a":
+            file_systems.make_folder(killed, "/jobs")
+        killed.create_dir(left, recursive=False)
+        file_systems.make_folder(disk.file_system, "/jobs/a")
         disk.power_cut(random.Random(seed))
         assert "/jobs/a" in disk.folders
 

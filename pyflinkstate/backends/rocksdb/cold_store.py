@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from rocksdict import Options, Rdict, WriteBatch
 
 _PREFIX = "pyflinkstate-rocksdb-"
+#: How often a folder is deleted to which RocksDB's own threads may just have added a file.
+_TRIES = 10
 #: The share of the memory that RocksDB gets for entries that are not in files yet.
 _BUFFERS_SHARE = 8
 _MOST_BUFFER_BYTES = 64 << 20
@@ -99,10 +101,12 @@ class ScratchFolder:
             os.close(lock)
 
     def delete(self) -> None:
-        """Delete the folder, once. If files are being added to it, that is left to the next owner."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        if not self.path.exists():
-            self._lock_path.unlink(missing_ok=True)
+        """Delete the folder. If files are added to it again and again, that is left to the next owner."""
+        for _ in range(_TRIES):
+            shutil.rmtree(self.path, ignore_errors=True)
+            if not self.path.exists():
+                self._lock_path.unlink(missing_ok=True)
+                break
         os.close(self._lock)
 
     def _delete_abandoned(self) -> None:

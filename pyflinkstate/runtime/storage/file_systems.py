@@ -302,7 +302,8 @@ def make_folder(file_system: fs.FileSystem, path: str) -> None:
     """Create a folder and those above it durably; raise ``OSError`` if that fails.
 
     One that could not be flushed is removed again, and one that is there although its creation failed.
-    Otherwise the next attempt would find it, and take it for durable.
+    Otherwise the next attempt would find it, and take it for durable. One that is found empty may be that of
+    a process that was killed before it flushed it.
     """
     for folder in reversed(_missing(file_system, path.rstrip("/"))):
         try:
@@ -327,13 +328,19 @@ def remove_empty(file_system: fs.FileSystem, folder: str) -> None:
 
 
 def _missing(file_system: fs.FileSystem, path: str) -> list[str]:
-    """Return which folders must be created, the lowest first; none if durability is not needed."""
+    """Return which folders must be created, the lowest first; none if durability is not needed.
+
+    If the one in which they will be is empty, its own name is flushed.
+    """
     if not isinstance(file_system, fs.LocalFileSystem) and _handler_of(file_system) is None:
         return []
     missing = []
     while path and file_system.get_file_info(path).type == fs.FileType.NotFound:
         missing.append(path)
         path = posixpath.dirname(path)
+    if path and not file_system.get_file_info(fs.FileSelector(path)):
+        with suppress(PermissionError):  # a folder of another user, who has made this one
+            flush_folder(file_system, posixpath.dirname(path))
     return missing
 
 
