@@ -199,23 +199,29 @@ def also(results: Results, under: str, name: str) -> list[str]:
 def operators(results: Results) -> list[str]:
     if "operators" not in results:
         return [NOT_YET]
-    seen = results["operators"].figures()
-    names = [name for name in OPERATORS if f"{name}_records_per_s" in seen]
-    rows = [_operator_row(name, seen) for name in names]
-    head = ["operator", "records/s (median)", "of the yardstick, worst", "median", "asked"]
+    columns = ["records/s (median)", "of the count, worst", "median", "asked"]
+    head, names = ["operator", *columns], ["operators"]
+    if "operators_pipelined" in results:
+        head, names = [*head, "pipelined", "worst", *columns[2:]], [*names, "operators_pipelined"]
+    rows = [
+        [text, *(cell for name in names for cell in _operator_cells(results[name], which))]
+        for which, text in OPERATORS.items()
+        if f"{which}_records_per_s" in results["operators"].figures()
+    ]
     return [
         *picture("operators", "Rates of operators, compared with a ValueState count"),
         *table(head, rows),
-        *also(results, "The pipelined engine, where frames go from slot to slot", "operators_pipelined"),
     ]
 
 
-def _operator_row(name: str, seen: dict[str, Figure]) -> list[str]:
-    rate, ratio = seen[f"{name}_records_per_s"], seen.get(f"ratio_{name}")
-    cells = [OPERATORS[name], shown(rate.median)]
+def _operator_cells(result: Result, which: str) -> list[str]:
+    """Return what a benchmark says of an operator."""
+    seen = result.figures()
+    rate, ratio = seen.get(f"{which}_records_per_s"), seen.get(f"ratio_{which}")
+    cells = ["" if rate is None else shown(rate.median)]
     if ratio is None:
-        return [*cells, "1", "1", ""]
-    bound = _asked(mark_of("operators", f"ratio_{name}"), ratio)
+        return [*cells, "", "", ""]
+    bound = _asked(mark_of(result.benchmark, f"ratio_{which}"), ratio)
     return [*cells, shown(ratio.worst), shown(ratio.median), bound]
 
 

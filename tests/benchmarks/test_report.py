@@ -42,6 +42,10 @@ def test_the_documents_are_those_of_the_results() -> None:
     assert stale(documents(RECORDED), ROOT) == [], "run python benchmarks/draw.py"
 
 
+def test_no_table_of_the_page_is_empty() -> None:
+    assert re.findall(r"^.*\n\|[-|]+\|\n(?!\|)", PAGE, re.MULTILINE) == []
+
+
 def test_every_missed_mark_has_its_reason() -> None:
     """An entry begins with ``- **`benchmark` `figure`**``."""
     section = PAGE.partition("### Where a mark is missed")[2].partition("\n## ")[0]
