@@ -323,7 +323,7 @@ def remove_empty(file_system: fs.FileSystem, folder: str) -> None:
             os.rmdir(folder)
         elif remove is not None:
             remove(folder)
-        elif not file_system.get_file_info(fs.FileSelector(folder)):
+        elif _is_empty(file_system, folder):
             file_system.delete_dir(folder)
 
 
@@ -338,10 +338,18 @@ def _missing(file_system: fs.FileSystem, path: str) -> list[str]:
     while path and file_system.get_file_info(path).type == fs.FileType.NotFound:
         missing.append(path)
         path = posixpath.dirname(path)
-    if path and not file_system.get_file_info(fs.FileSelector(path)):
-        with suppress(PermissionError):  # a folder of another user, who has made this one
+    with suppress(PermissionError):  # of another user, who has made this folder
+        if path and _is_empty(file_system, path):
             flush_folder(file_system, posixpath.dirname(path))
     return missing
+
+
+def _is_empty(file_system: fs.FileSystem, folder: str) -> bool:
+    """Return whether a folder is empty, without a look at all that is in it if it is on this host."""
+    if not is_local(file_system):
+        return not file_system.get_file_info(fs.FileSelector(folder))
+    with os.scandir(folder) as entries:
+        return next(entries, None) is None
 
 
 #: What a file is called until it is whole.
