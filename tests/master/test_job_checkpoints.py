@@ -208,6 +208,24 @@ def test_retention_says_what_stays_after_each_way_to_end(
     assert storage.checkpoint_ids(run.job_id) == storage.completed(run.job_id)
 
 
+def test_newer_checkpoints_stay_as_well_if_one_cannot_be_deleted_at_the_end(
+    run: JobRun, storage: CheckpointFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the oldest alone stayed, the next run would go back to it, and take back what is final."""
+    run.retention = ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+    run.checkpoints = CheckpointSettings(interval_ms=0, num_retained=3)
+    discard = storage.discard
+
+    def fails_at_the_oldest(uri: str) -> None:
+        if uri.endswith("chk-2") and run.runner.requests[-1].link.epoch == 4:
+            raise CheckpointStorageError("input/output error")
+        discard(uri)
+
+    monkeypatch.setattr(storage, "discard", fails_at_the_oldest)
+    run.run()
+    assert storage.completed(run.job_id) == [2, 3, 4]
+
+
 def test_a_signal_is_not_a_cancellation_that_deletes_checkpoints(
     run: JobRun, storage: CheckpointFolders
 ) -> None:

@@ -13,7 +13,7 @@ from tiers import cases
 SEEDS_PER_BLOCK = 100
 BLOCKS = 20
 #: The seeds of histories that went wrong once.
-FOUND = (369, 521717561290, 17223019088, 17223301688)
+FOUND = (369, 521717561290, 17223019088, 17223301688, 615787250647)
 #: How many histories there are of one kind of trouble.
 HISTORIES = 25
 #: What must have happened in each block, or its histories are too much alike to test anything.

@@ -419,8 +419,9 @@ class CheckpointFiles:
         shared = self.storage.shared_paths(self.job_id)
         for checkpoint_id in found:
             uri = self.uri_of(checkpoint_id)
-            if self.quietly(lambda uri=uri: self.delete(uri)):  # type: ignore[misc]
-                self.registry.unregister(checkpoint_id)
+            if not self.quietly(lambda uri=uri: self.delete(uri)):  # type: ignore[misc]
+                break  # if only this one stayed, the next run would go back to it, behind what is final
+            self.registry.unregister(checkpoint_id)
         if all(self.quietly(lambda uri=uri: self.delete(uri)) for uri in superseded):  # type: ignore[misc]
             self.registry.forget_superseded()
         self.registry.begin_attempt()
